@@ -42,6 +42,8 @@ pub mod report;
 pub mod run;
 mod seat;
 pub mod serve;
+#[cfg(test)]
+mod test_arguments;
 pub mod traffic;
 pub mod vfio;
 

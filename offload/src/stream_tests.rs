@@ -15,7 +15,7 @@ use crate::kernels::BuiltInKernels;
 use crate::runtime::{Allowance, ConnectionId, ResponseWindow, Runtime};
 use crate::status::Status;
 use crate::streams::hyper_log_log::{Sketch, ValueCounter};
-use crate::streams::open_stream::{COUNT, PARTITIONS, PartitionPlace, REGISTERS, SHUFFLE, ShuffleParameters};
+use crate::streams::open_stream::{COUNT, PARTITIONS, REGISTERS, SHUFFLE, ShuffleParameters};
 use crate::streams::piece::MAX_PIECE;
 use crate::wire::RegionHandle;
 use bareverbs_prm::time::{Duration, Time};
@@ -350,14 +350,8 @@ fn of_partition(values: &[u64], partition: usize) -> impl Iterator<Item = u64> +
 
 /// Partitions without a gap.
 fn shuffled(values: &[u64]) -> ShuffleParameters {
-    let mut end = 0;
-    let partitions = core::array::from_fn(|partition| {
-        let length = 8 * of_partition(values, partition).count() as u64;
-        let place = PartitionPlace { offset: end.into(), length: length.into() };
-        end += length;
-        place
-    });
-    ShuffleParameters { bytes: (8 * values.len() as u64).into(), partitions }
+    let lengths = core::array::from_fn(|partition| 8 * of_partition(values, partition).count() as u64);
+    ShuffleParameters::without_gaps(lengths)
 }
 
 fn in_partitions(values: &[u64]) -> Vec<u8> {

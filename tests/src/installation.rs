@@ -3,15 +3,13 @@
 use crate::kill_on_drop::KillOnDrop;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The files under test, which lie beside the judge.
@@ -24,8 +22,6 @@ const FROM_BIND_TO_LISTEN: Duration = Duration::from_millis(500);
 /// How long a program may take on a machine that does other things as well.
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
-/// How often a TCP port is asked for that was not given before.
-const PORT_TRIES: usize = 1000;
 /// How much of a running program's output is examined.
 const BEGINNING: usize = 1 << 16;
 
@@ -399,20 +395,12 @@ fn is_listening(port: u16) -> Result<bool> {
     Ok(tables.lines().any(listens))
 }
 
-/// A TCP port that nobody uses, and that this function has not given before: whoever got it may not have bound
-/// it yet.
+/// A TCP port that nobody uses.
 ///
 /// # Errors
-/// The system gives no port, or only those that were given before.
+/// All of them are in use.
 pub fn free_port() -> Result<u16> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    for _ in 0..PORT_TRIES {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
-            return Ok(port);
-        }
-    }
-    bail!("the system offered no new TCP port in {PORT_TRIES} tries")
+    crate::free_port::free_port().context("every TCP port is in use")
 }
 
 /// Whether a program is in a directory of PATH.
@@ -448,7 +436,7 @@ mod tests {
 
     #[test]
     fn no_port_is_given_twice() {
-        let ports: BTreeSet<u16> = (0..500).map(|_| free_port().unwrap()).collect();
+        let ports: std::collections::BTreeSet<u16> = (0..500).map(|_| free_port().unwrap()).collect();
         assert_eq!(ports.len(), 500);
     }
 

@@ -9,6 +9,7 @@ pub mod boot_trace;
 pub mod conformance;
 pub mod datagrams;
 pub mod device_fields;
+pub mod free_port;
 pub mod guest;
 pub mod hosted;
 pub mod installation;

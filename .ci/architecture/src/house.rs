@@ -539,6 +539,7 @@ pub const HOUSE: &[CrateRules] = &[
             &[
                 "conformance",
                 "device_fields",
+                "free_port",
                 "judges",
                 "kill_on_drop",
                 "node",

@@ -1,21 +1,11 @@
 use super::*;
 use crate::place::view_of_test;
+use crate::test_arguments::{parse, parsed};
 use bareverbs_sim::nic::LinkLayer;
 use serde_json::{Value, json};
 
-fn parse(words: &[&str]) -> Result<DevinfoArguments, clap::Error> {
-    #[derive(clap::Parser)]
-    struct Command {
-        #[command(flatten)]
-        arguments: DevinfoArguments,
-    }
-    let line = ["devinfo"].iter().chain(words).copied();
-    <Command as clap::Parser>::try_parse_from(line).map(|command| command.arguments)
-}
-
 fn shown(words: &[&str]) -> (String, bool) {
-    let arguments = parse(words).unwrap_or_else(|error| panic!("{error}"));
-    execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}"))
+    execute(&parsed(words)).unwrap_or_else(|failure| panic!("{failure:?}"))
 }
 
 fn object(words: &[&str]) -> Value {
@@ -168,11 +158,11 @@ fn link_layers_differ_and_addresses_do_not_count() {
 
 #[test]
 fn errors_of_open_name_what_was_tried() {
-    let arguments = parse(&["--device", "vfio-user:/nowhere/nic.sock"]).expect("a selector");
+    let arguments: DevinfoArguments = parsed(&["--device", "vfio-user:/nowhere/nic.sock"]);
     let Err(Failure::Input(error)) = execute(&arguments) else { panic!("opened") };
     assert!(format!("{error:#}").starts_with("opening vfio-user:/nowhere/nic.sock: "), "{error:#}");
-    assert!(parse(&["--device", "mlx5_0"]).is_err());
-    assert!(parse(&["--diff", "sim"]).is_err());
+    assert!(parse::<DevinfoArguments>(&["--device", "mlx5_0"]).is_err());
+    assert!(parse::<DevinfoArguments>(&["--diff", "sim"]).is_err());
 }
 
 /// The device answers what a kernel passes on; the rest is the kernel's, or has a reason.

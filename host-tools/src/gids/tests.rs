@@ -1,21 +1,11 @@
 use super::*;
 use crate::place::view_of_test;
+use crate::test_arguments::{parse, parsed};
 use bareverbs_prm::ids::MacAddress;
 use table::RoceRow;
 
-fn parse(words: &[&str]) -> Result<GidsArguments, clap::Error> {
-    #[derive(clap::Parser)]
-    struct Command {
-        #[command(flatten)]
-        arguments: GidsArguments,
-    }
-    let line = ["gids"].iter().chain(words).copied();
-    <Command as clap::Parser>::try_parse_from(line).map(|command| command.arguments)
-}
-
 fn shown(words: &[&str]) -> (String, bool) {
-    let arguments = parse(words).unwrap_or_else(|error| panic!("{error}"));
-    execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}"))
+    execute(&parsed(words)).unwrap_or_else(|failure| panic!("{failure:?}"))
 }
 
 /// The verdict on each entry.
@@ -96,12 +86,12 @@ fn malformed_addresses_are_refused() {
         ["--peer", "host"],
         ["--vlan", "7"],
     ] {
-        assert!(parse(&words).is_err(), "{words:?}");
+        assert!(parse::<GidsArguments>(&words).is_err(), "{words:?}");
     }
     // The table of the simulated device has 128 entries, two for each address.
     let many: Vec<String> = (0..70).map(|at| format!("--address=10.0.{at}.1/24")).collect();
     let words: Vec<&str> = many.iter().map(String::as_str).collect();
-    let arguments = parse(&words).expect("addresses");
+    let arguments: GidsArguments = parsed(&words);
     let Err(Failure::Input(error)) = execute(&arguments) else { panic!("all fit") };
     assert!(format!("{error:#}").contains("the RoCE address table has"), "{error:#}");
 }

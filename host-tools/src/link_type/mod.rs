@@ -142,20 +142,10 @@ fn on_silicon(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn parse(words: &[&str]) -> Result<LinkTypeArguments, clap::Error> {
-        #[derive(clap::Parser)]
-        struct Command {
-            #[command(flatten)]
-            arguments: LinkTypeArguments,
-        }
-        let line = ["link-type"].iter().chain(words).copied();
-        <Command as clap::Parser>::try_parse_from(line).map(|command| command.arguments)
-    }
+    use crate::test_arguments::{parse, parsed};
 
     fn shown(words: &[&str]) -> String {
-        let arguments = parse(words).unwrap_or_else(|error| panic!("{error}"));
-        execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}"))
+        execute(&parsed(words)).unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 
     #[test]
@@ -194,12 +184,12 @@ mod tests {
             &["--settings", "x", "--port", "3"],
             &["--device", "mlx5_0"],
         ] {
-            assert!(parse(words).is_err(), "{words:?}");
+            assert!(parse::<LinkTypeArguments>(words).is_err(), "{words:?}");
         }
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("card");
         std::fs::write(&path, "LINK_TYPE_P1=7\n").expect("written");
-        let arguments = parse(&["--settings", path.to_str().expect("text")]).expect("arguments");
+        let arguments: LinkTypeArguments = parsed(&["--settings", path.to_str().expect("text")]);
         let Err(Failure::Input(error)) = execute(&arguments) else { panic!("read") };
         assert!(error.to_string().contains("line 1: LINK_TYPE_P1=7"), "{error}");
     }

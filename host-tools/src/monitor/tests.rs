@@ -346,15 +346,7 @@ fn text_and_json_say_the_same() {
 
 #[test]
 fn impossible_options_are_refused() {
-    #[derive(Debug, clap::Parser)]
-    struct Command {
-        #[command(flatten)]
-        arguments: MonitorArguments,
-    }
-    let parse = |words: &[&str]| {
-        let line = ["monitor"].iter().chain(words).copied();
-        <Command as clap::Parser>::try_parse_from(line).map(|command| command.arguments)
-    };
+    let parse = crate::test_arguments::parse::<MonitorArguments>;
     for words in [
         &["--interval", "0"][..],
         &["--samples", "0"],

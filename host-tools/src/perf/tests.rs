@@ -2,13 +2,7 @@ use super::*;
 use serde_json::Value;
 
 fn parse(words: &[&str]) -> Result<PerfArguments, clap::Error> {
-    #[derive(clap::Parser)]
-    struct Command {
-        #[command(flatten)]
-        arguments: PerfArguments,
-    }
-    let line = ["perf"].iter().chain(words).copied();
-    <Command as clap::Parser>::try_parse_from(line).map(|command| command.arguments)
+    crate::test_arguments::parse(words)
 }
 
 fn json(words: &str) -> (Value, bool) {

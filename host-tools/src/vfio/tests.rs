@@ -33,14 +33,7 @@ fn tree() -> TempDir {
 }
 
 fn parse(root: &Path, words: &[&str]) -> VfioArguments {
-    #[derive(clap::Parser)]
-    struct Command {
-        #[command(flatten)]
-        arguments: VfioArguments,
-    }
-    let root = root.to_str().unwrap();
-    let line = ["vfio"].iter().chain(words).copied().chain(["--root", root]);
-    <Command as clap::Parser>::try_parse_from(line).unwrap_or_else(|error| panic!("{error}")).arguments
+    crate::test_arguments::parsed(&[words, &["--root", root.to_str().unwrap()]].concat())
 }
 
 fn text(root: &Path, words: &[&str]) -> String {

@@ -5,48 +5,20 @@
 use crate::support;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::process::ChildStderr;
 use support::dpu_service::{DpuService, said, write_key};
-use support::{KillOnDrop, bareverbs_on_card, wait_for};
+use support::logged_process::LoggedProcess;
+use support::{bareverbs_on_card, wait_for};
 
 const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:bf.arm\"\n[table]\nshared_by = \"host\"\n[limits]\ntime_us = 10_000_000\n\
                       [[tenant]]\nname = \"host\"\nkey_file = \"wrong.key\"\n\
                       [[tenant]]\nname = \"owner\"\nkey_file = \"owner.key\"\ndeploy = true\nwrite = true\nread = true\n";
 
 /// The companion process.
-struct Companion {
-    child: KillOnDrop,
-    log: BufReader<ChildStderr>,
-}
-
-impl Companion {
-    fn start(service: &DpuService, more: &[&str]) -> Self {
-        let common = ["dpu", "host", "--device", "vfio-user:bf", "--server", service.address()];
-        let credentials = ["--tenant", "host", "--key-file", "wrong.key"];
-        let words = [&common[..], &credentials, more].concat();
-        let child = bareverbs_on_card(service.directory.path(), &words).spawn();
-        let mut child = KillOnDrop(child.expect("the program"));
-        let log = BufReader::new(child.stderr.take().expect("a pipe"));
-        Self { child, log }
-    }
-
-    fn logged(&mut self, part: &str) -> String {
-        let mut all = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(self.log.read_line(&mut line).expect("a pipe") > 0, "{part:?} was not logged: {all}");
-            if line.contains(part) {
-                return line;
-            }
-            all.push_str(&line);
-        }
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = std::process::Command::new("kill").args([name, &self.child.id().to_string()]).status();
-        assert!(sent.expect("kill runs").success());
-    }
+fn companion(service: &DpuService, more: &[&str]) -> LoggedProcess {
+    let common = ["dpu", "host", "--device", "vfio-user:bf", "--server", service.address()];
+    let credentials = ["--tenant", "host", "--key-file", "wrong.key"];
+    let words = [&common[..], &credentials, more].concat();
+    LoggedProcess::start(bareverbs_on_card(service.directory.path(), &words))
 }
 
 /// A service on the Arm cores of a DPU that has no table yet.
@@ -80,7 +52,7 @@ fn the_service_reads_what_the_host_shares_changes_and_takes_back() {
     service.refused(owner, &get, 2, "the host has not shared its table yet");
     let rows = service.directory.path().join("rows.csv");
     fs::write(&rows, "a,one\nb,two\n").expect("written");
-    let mut host = Companion::start(&service, &["--data", "rows.csv"]);
+    let mut host = companion(&service, &["--data", "rows.csv"]);
     host.logged("the table is shared");
     assert_eq!(value(&service, "a").as_deref(), Some("one"));
     service.refused(owner, &["dpu", "get", "a", "--way", "read"], 2, "it is in the memory of the host");
@@ -101,7 +73,7 @@ fn the_service_reads_what_the_host_shares_changes_and_takes_back() {
     host.child.kill().expect("killed");
     service.logged("the table is gone");
     service.refused(owner, &get, 2, "the host has not shared its table yet");
-    let mut host = Companion::start(&service, &["--demo-table", "20"]);
+    let mut host = companion(&service, &["--demo-table", "20"]);
     host.logged("the table is shared");
     assert_eq!(value(&service, "key-7"), Some("value of key-7".repeat(8)));
     host.signal("-TERM");

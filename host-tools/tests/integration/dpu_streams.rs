@@ -8,9 +8,7 @@ use bareverbs::offload::client::{Call, Ended, KernelClient, KernelClientConfig, 
 use bareverbs::offload::endpoint::{Completion, Endpoint as _, Outcome, Part, Remote, Work};
 use bareverbs::offload::kernel::Opcode;
 use bareverbs::offload::streams::hyper_log_log::Sketch;
-use bareverbs::offload::streams::open_stream::{
-    COUNT, PARTITIONS, PartitionPlace, REGISTERS, SHUFFLE, ShuffleParameters,
-};
+use bareverbs::offload::streams::open_stream::{COUNT, PARTITIONS, REGISTERS, SHUFFLE, ShuffleParameters};
 use bareverbs::offload::verbs::{INLINE, VerbsEndpoint};
 use bareverbs::offload::wire::RegionHandle;
 use bareverbs::prm::ids::Gid;
@@ -175,15 +173,9 @@ fn bytes_of(values: &[u64]) -> Vec<u8> {
 fn shuffled(values: &[u64]) -> (ShuffleParameters, Vec<u8>) {
     let of =
         |partition| values.iter().copied().filter(move |value| *value as usize % PARTITIONS == partition);
-    let mut end = 0;
-    let partitions = std::array::from_fn(|partition| {
-        let length = 8 * of(partition).count() as u64;
-        let place = PartitionPlace { offset: end.into(), length: length.into() };
-        end += length;
-        place
-    });
+    let lengths = std::array::from_fn(|partition| 8 * of(partition).count() as u64);
     let expected: Vec<u64> = (0..PARTITIONS).flat_map(of).collect();
-    (ShuffleParameters { bytes: (BYTES as u64).into(), partitions }, bytes_of(&expected))
+    (ShuffleParameters::without_gaps(lengths), bytes_of(&expected))
 }
 
 /// One stream is counted and the next one shuffled; READs see what each has left.

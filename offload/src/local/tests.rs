@@ -7,7 +7,7 @@ use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
 use crate::kernels::publish::{FIXED, Publish, PublishParameters};
 use crate::kernels::scan::ScanQuery;
 use crate::program::{Fuel, Program, WithPrograms};
-use crate::streams::open_stream::{PARTITIONS, PartitionPlace, SHUFFLE, ShuffleParameters};
+use crate::streams::open_stream::{PARTITIONS, SHUFFLE, ShuffleParameters};
 use crate::table::{TableConfig, TablePolicy, TableWriter};
 use object::{Object as _, ObjectSection as _};
 use zerocopy::IntoBytes as _;
@@ -170,14 +170,8 @@ fn a_stream_is_partitioned_into_memory_of_this_machine() {
     let values: Vec<u64> = (0..999).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).collect();
     let of =
         |partition| values.iter().copied().filter(move |value| *value as usize % PARTITIONS == partition);
-    let mut end = 0;
-    let partitions = core::array::from_fn(|partition| {
-        let length = 8 * of(partition).count() as u64;
-        let place = PartitionPlace { offset: end.into(), length: length.into() };
-        end += length;
-        place
-    });
-    let parameters = ShuffleParameters { bytes: (8 * 999).into(), partitions };
+    let lengths = core::array::from_fn(|partition| 8 * of(partition).count() as u64);
+    let parameters = ShuffleParameters::without_gaps(lengths);
     let grant = Grant::new(64, 8 * 999).expect("no wrap").writable();
     let mut stream = OpenStream::open(SHUFFLE, parameters.as_bytes(), grant).expect("opens");
     let mut memory = vec![0; 64 + 8 * 999];

@@ -44,12 +44,12 @@ const BUFFER: usize = 4096;
 /// Parameters of [`SHUFFLE`].
 ///
 /// ```
-/// use bareverbs_offload::streams::open_stream::{PARTITIONS, PartitionPlace, ShuffleParameters};
+/// use bareverbs_offload::streams::open_stream::{PARTITIONS, ShuffleParameters};
 /// use zerocopy::IntoBytes;
 ///
 /// // 1,024 bytes of values that are spread evenly.
-/// let place = |n: usize| PartitionPlace { offset: (64 * n as u64).into(), length: 64.into() };
-/// let parameters = ShuffleParameters { bytes: 1024.into(), partitions: std::array::from_fn(place) };
+/// let parameters = ShuffleParameters::without_gaps([64; PARTITIONS]);
+/// assert_eq!((parameters.bytes.get(), parameters.partitions[3].offset.get()), (1024, 192));
 /// assert_eq!(parameters.as_bytes().len(), 8 + 16 * PARTITIONS);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -69,6 +69,19 @@ pub struct PartitionPlace {
     pub offset: U64,
     /// Capacity in bytes.
     pub length: U64,
+}
+
+impl ShuffleParameters {
+    /// The parameters of a stream whose partitions have these lengths in bytes and are next to each other.
+    pub fn without_gaps(lengths: [u64; PARTITIONS]) -> Self {
+        let mut end = 0;
+        let partitions = lengths.map(|length| {
+            let place = PartitionPlace { offset: U64::new(end), length: length.into() };
+            end += length;
+            place
+        });
+        Self { bytes: end.into(), partitions }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -300,15 +313,12 @@ mod tests {
     }
 
     fn shuffled(values: &[u64], room: impl Fn(usize) -> u64) -> ShuffleParameters {
-        let mut end = 0;
-        let partitions = core::array::from_fn(|partition| {
+        let lengths = core::array::from_fn(|partition| {
             let count = values.iter().filter(|value| **value as usize % PARTITIONS == partition).count();
-            let length = 8 * count as u64 + room(partition);
-            let place = PartitionPlace { offset: end.into(), length: length.into() };
-            end += length;
-            place
+            8 * count as u64 + room(partition)
         });
-        ShuffleParameters { bytes: (8 * values.len() as u64).into(), partitions }
+        let bytes = (8 * values.len() as u64).into();
+        ShuffleParameters { bytes, ..ShuffleParameters::without_gaps(lengths) }
     }
 
     proptest! {

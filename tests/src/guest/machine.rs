@@ -5,10 +5,11 @@ use super::control::Control;
 use super::interrupt;
 use super::process::{self, KillOnDrop};
 use super::root::{MOUNTS, Root};
+use crate::free_port::free_port;
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::MacAddress;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -211,12 +212,11 @@ fn write_init(directory: &Path) -> Result<()> {
 /// Picks a free TCP port on loopback for each port of the guest. If another process takes one before QEMU
 /// does, the guest does not boot and is started once more.
 fn free_ports(guest: &[u16]) -> Result<Vec<(u16, SocketAddrV4)>> {
-    let listeners: Vec<_> =
-        guest.iter().map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
-    let ports =
-        listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<Result<Vec<_>>>()?;
-    let hosts = ports.into_iter().map(|port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
-    Ok(guest.iter().copied().zip(hosts).collect())
+    let pair = |guest: &u16| {
+        let host = free_port().context("every TCP port is in use")?;
+        Ok((*guest, SocketAddrV4::new(Ipv4Addr::LOCALHOST, host)))
+    };
+    guest.iter().map(pair).collect()
 }
 
 /// A program of the root.

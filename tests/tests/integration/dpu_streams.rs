@@ -22,9 +22,7 @@ use bareverbs_offload::kernels::scan::ScanQuery;
 use bareverbs_offload::runtime::{ResponseWindow, Runtime};
 use bareverbs_offload::status::Status;
 use bareverbs_offload::streams::hyper_log_log::{Sketch, ValueCounter};
-use bareverbs_offload::streams::open_stream::{
-    COUNT, PARTITIONS, PartitionPlace, REGISTERS, SHUFFLE, ShuffleParameters,
-};
+use bareverbs_offload::streams::open_stream::{COUNT, PARTITIONS, REGISTERS, SHUFFLE, ShuffleParameters};
 use bareverbs_offload::verbs::VerbsEndpoint;
 use bareverbs_offload::wire::RegionHandle;
 use bareverbs_prm::time::Duration;
@@ -214,15 +212,9 @@ fn bytes_of(values: &[u64]) -> Vec<u8> {
 fn shuffled(values: &[u64]) -> (ShuffleParameters, Vec<u8>) {
     let of =
         |partition| values.iter().copied().filter(move |value| *value as usize % PARTITIONS == partition);
-    let mut end = 0;
-    let partitions = core::array::from_fn(|partition| {
-        let length = 8 * of(partition).count() as u64;
-        let place = PartitionPlace { offset: end.into(), length: length.into() };
-        end += length;
-        place
-    });
+    let lengths = core::array::from_fn(|partition| 8 * of(partition).count() as u64);
     let expected: Vec<u64> = (0..PARTITIONS).flat_map(of).collect();
-    (ShuffleParameters { bytes: (BYTES as u64).into(), partitions }, bytes_of(&expected))
+    (ShuffleParameters::without_gaps(lengths), bytes_of(&expected))
 }
 
 #[test]

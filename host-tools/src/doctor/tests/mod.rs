@@ -7,6 +7,7 @@ mod scenes;
 
 use super::*;
 use crate::place::view_of_test;
+use crate::test_arguments::{parse, parsed};
 use cases::{BASELINES, CASES, Case};
 use rules::{Judged, Outcome};
 use std::collections::BTreeSet;
@@ -119,19 +120,8 @@ fn table() -> String {
     text
 }
 
-fn parse(words: &[&str]) -> Result<DoctorArguments, clap::Error> {
-    #[derive(clap::Parser)]
-    struct Command {
-        #[command(flatten)]
-        arguments: DoctorArguments,
-    }
-    let line = ["doctor"].iter().chain(words).copied();
-    <Command as clap::Parser>::try_parse_from(line).map(|command| command.arguments)
-}
-
 fn shown(words: &[&str]) -> (String, bool) {
-    let arguments = parse(words).unwrap_or_else(|error| panic!("{error}"));
-    execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}"))
+    execute(&parsed(words)).unwrap_or_else(|failure| panic!("{failure:?}"))
 }
 
 const ONE: [&str; 4] = ["--device", "sim", "--address", "10.0.0.1/24"];
@@ -192,20 +182,20 @@ fn impossible_options_are_refused() {
         &["--device", "sim", "--peer", "10.0.0.1", "--vlan", "0"],
         &["--device", "sim", "--address", "10.0.0.1/64"],
     ] {
-        assert!(parse(words).is_err(), "{words:?}");
+        assert!(parse::<DoctorArguments>(words).is_err(), "{words:?}");
     }
     for (words, why) in [
         (["--device", "sim", "--peer", "/no/such/file"], "cannot read /no/such/file"),
         (["--device", "sim", "--counters", "/no/such/file"], "cannot read /no/such/file"),
         (["--device", "vfio-user:/no/such", "--peer", "10.0.0.1"], "opening vfio-user:/no/such"),
     ] {
-        let Err(Failure::Input(error)) = execute(&parse(&words).expect("arguments")) else {
+        let Err(Failure::Input(error)) = execute(&parsed(&words)) else {
             panic!("{words:?} was not refused")
         };
         assert!(format!("{error:#}").contains(why), "{error:#}");
     }
     let words = ["--peer", "10.0.0.1", "--root", "/nowhere"];
-    let Err(Failure::Input(error)) = execute(&parse(&words).expect("arguments")) else {
+    let Err(Failure::Input(error)) = execute(&parsed(&words)) else {
         panic!("a peer was compared without local devices")
     };
     assert!(error.to_string().contains("name one with --device or --host"), "{error}");

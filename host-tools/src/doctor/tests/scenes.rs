@@ -121,7 +121,7 @@ impl Scene {
 
 /// Opens a device as the command does.
 pub(super) fn open(facts: &mut Facts, selector: &str) {
-    let arguments = super::parse(&["--device", selector]).expect("a device");
+    let arguments: crate::doctor::DoctorArguments = super::parsed(&["--device", selector]);
     let device = arguments.device().expect("a device");
     super::super::gather::device(facts, Path::new("/"), &device, &arguments.place, &[])
         .unwrap_or_else(|failure| panic!("{failure:?}"));

@@ -14,9 +14,7 @@ use bareverbs::offload::kernel::{Opcode, Status};
 use bareverbs::offload::kernels::BuiltInKernels;
 use bareverbs::offload::runtime::ResponseWindow;
 use bareverbs::offload::streams::hyper_log_log::Sketch;
-use bareverbs::offload::streams::open_stream::{
-    COUNT, PARTITIONS, PartitionPlace, REGISTERS, SHUFFLE, ShuffleParameters,
-};
+use bareverbs::offload::streams::open_stream::{COUNT, PARTITIONS, REGISTERS, SHUFFLE, ShuffleParameters};
 use bareverbs::offload::verbs::{INLINE, VerbsEndpoint};
 use bareverbs::offload::wire::RegionHandle;
 use bareverbs::prm::ids::{Gid, MacAddress};
@@ -173,14 +171,8 @@ fn a_stream_is_partitioned_in_the_nic_of_the_server() {
     let of = |partition: usize| {
         values.iter().copied().filter(move |value| *value as usize % PARTITIONS == partition)
     };
-    let mut end = 0;
-    let partitions = std::array::from_fn(|partition| {
-        let length = 8 * of(partition).count() as u64;
-        let place = PartitionPlace { offset: u64::into(end), length: length.into() };
-        end += length;
-        place
-    });
-    let parameters = ShuffleParameters { bytes: (BYTES as u64).into(), partitions };
+    let lengths = std::array::from_fn(|partition| 8 * of(partition).count() as u64);
+    let parameters = ShuffleParameters::without_gaps(lengths);
     for (loss, piece) in [(0.0, BYTES), (0.0, 1000), (0.02, 5000)] {
         let mut scene = Scene::new(loss);
         let (result, answer) = scene.stream(SHUFFLE, parameters.as_bytes(), &bytes_of(&values), piece);

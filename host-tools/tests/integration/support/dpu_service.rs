@@ -1,12 +1,13 @@
 //! `bareverbs dpu serve` as a process, on one of two served devices, with two tenants that use the other.
 
-use super::{KillOnDrop, Served, bareverbs_on_card, object_of, output_of, wait_for};
+use super::logged_process::LoggedProcess;
+use super::{Served, bareverbs_on_card, object_of, output_of, wait_for};
 use serde_json::Value;
 use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStderr, Output};
+use std::process::Output;
 
 /// The configuration without tenants. No test here is about time, and an emulated service on a busy machine takes more than the tenth
 /// of a second that a request has by default.
@@ -22,10 +23,9 @@ pub const GUEST: &str = "[[tenant]]\nname = \"guest\"\nkey_file = \"guest.key\"\
 ///
 /// The process ends before its devices and its directory are dropped, so it is the first field.
 pub struct DpuService {
-    pub child: KillOnDrop,
+    process: LoggedProcess,
     pub directory: tempfile::TempDir,
     _devices: Served,
-    log: BufReader<ChildStderr>,
     address: String,
 }
 
@@ -68,35 +68,21 @@ impl DpuService {
         }
         fs::write(here.join("dpu.toml"), config).expect("written");
         let mut command = bareverbs_on_card(here, &["dpu", "serve", "--config", "dpu.toml"]);
-        let mut child = KillOnDrop(command.args(arguments).spawn().expect("the program"));
-        let log = BufReader::new(child.stderr.take().expect("a pipe"));
-        let mut service = Self { directory, _devices: served, child, log, address: String::new() };
-        let line = service.logged("serving tenants at ");
-        service.address = line
+        command.args(arguments);
+        let mut process = LoggedProcess::start(command);
+        let line = process.logged("serving tenants at ");
+        let address = line
             .rsplit("serving tenants at ")
             .next()
             .and_then(|rest| rest.split(' ').next())
             .expect("an address")
             .to_owned();
-        service
+        Self { process, directory, _devices: served, address }
     }
 
     /// The address for tenants.
     pub fn address(&self) -> &str {
         &self.address
-    }
-
-    /// The next line of the log that contains `part`.
-    pub fn logged(&mut self, part: &str) -> String {
-        let mut all = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(self.log.read_line(&mut line).expect("a pipe") > 0, "{part:?} was not logged: {all}");
-            if line.contains(part) {
-                return line.trim_end().to_owned();
-            }
-            all.push_str(&line);
-        }
     }
 
     /// Runs a tenant's command at the other device.
@@ -126,14 +112,6 @@ impl DpuService {
         assert_eq!(output.status.code(), Some(0), "{words:?}: {printed}{}", said(&output));
     }
 
-    /// Waits until the service, which was told to end, ends with status 0.
-    pub fn ends_well(&mut self) {
-        let status = self.child.wait().expect("the program");
-        let mut rest = String::new();
-        self.log.read_to_string(&mut rest).expect("a pipe");
-        assert!(status.success(), "{status}: {rest}");
-    }
-
     /// Runs a command that must fail with this status and this message.
     pub fn refused(&self, (tenant, key): (&str, &str), words: &[&str], status: i32, reason: &str) {
         let output = self.run_as(tenant, key, words);
@@ -142,10 +120,18 @@ impl DpuService {
         assert!(complaint.contains(reason), "{words:?}: {complaint}");
         assert!(output.stdout.is_empty(), "{words:?}");
     }
+}
 
-    /// Sends a signal.
-    pub fn signal(&self, name: &str) {
-        let sent = std::process::Command::new("kill").args([name, &self.child.id().to_string()]).status();
-        assert!(sent.expect("kill runs").success());
+impl Deref for DpuService {
+    type Target = LoggedProcess;
+
+    fn deref(&self) -> &LoggedProcess {
+        &self.process
+    }
+}
+
+impl DerefMut for DpuService {
+    fn deref_mut(&mut self) -> &mut LoggedProcess {
+        &mut self.process
     }
 }

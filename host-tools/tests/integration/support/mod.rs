@@ -3,13 +3,14 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub mod dpu_service;
+#[path = "../../../../tests/src/free_port.rs"]
+mod free_port;
+pub mod logged_process;
 
 use serde_json::Value;
-use std::net::{Ipv4Addr, TcpListener};
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a server may take until it is ready.
@@ -99,20 +100,9 @@ pub fn wait_for(path: &Path, complaint: &str) {
     }
 }
 
-/// A currently unused TCP port. It is outside the range from which Linux takes ports by itself, and each process begins elsewhere, so
-/// that nobody else gets the port before it is used.
+/// A TCP port that nobody uses, as text.
 pub fn free_port() -> String {
-    const PORTS: Range<u32> = 10_000..32_000;
-    const EACH_PROCESS: u32 = 64;
-    static TAKEN: AtomicU32 = AtomicU32::new(0);
-    let count = PORTS.end - PORTS.start;
-    let mut tried = (0..count).map(|_| {
-        let number =
-            std::process::id().wrapping_mul(EACH_PROCESS).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
-        (PORTS.start + number % count) as u16
-    });
-    let port = tried.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
-    port.expect("a port").to_string()
+    free_port::free_port().expect("a port").to_string()
 }
 
 /// Hosts of a private network.
