@@ -59,7 +59,7 @@ pub struct Counters {
     pub datagrams_dropped: u64,
     /// Datagrams with a Q_Key other than the queue pair's.
     pub datagrams_bad_qkey: u64,
-    /// Replies of the RPC engine for a queue pair that cannot send.
+    /// Replies of the RPC engine for a queue pair that cannot send, or has too many that wait for the peer.
     pub rpc_replies_dropped: u64,
     /// Ethernet packets steered to a receive queue that is not ready.
     pub packets_at_stopped_queues: u64,

@@ -64,13 +64,13 @@ impl QueuePair {
     }
 
     /// Queues a reply of the RPC engine. Returns `None` if the queue pair cannot send it, because it no
-    /// longer sends or because the reply is longer than any message; the caller counts it as dropped.
+    /// longer sends, because the reply is longer than any message, or because [`MOST_REPLIES`](super::replies::MOST_REPLIES)
+    /// wait for the peer already; the caller counts it as dropped.
     pub(crate) fn push_reply(&mut self, reply: RpcReply) -> Option<Effects> {
         if self.state() != QpState::Rts || u32::try_from(reply.bytes.len()).is_err() {
             return None;
         }
-        self.replies.get_or_insert_default().push(reply);
-        Some(Effects::TURN)
+        self.replies.get_or_insert_default().push(reply).then_some(Effects::TURN)
     }
 
     fn handle_response<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, packet: &Packet<'_>) {

@@ -39,6 +39,8 @@ pub(crate) use frames::FinishedFrame;
 pub use frames::{Transmit, TransmitClass};
 pub(crate) use notification::is_notification;
 pub(crate) use path::path_mtu;
+#[cfg(test)]
+pub(crate) use replies::MOST_REPLIES;
 pub(crate) use tally::Tally;
 
 use super::buffer::PagedBuffer;

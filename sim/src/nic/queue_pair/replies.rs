@@ -8,6 +8,11 @@ use std::collections::VecDeque;
 /// Tokens with this bit name replies; tokens without it name WQEs.
 pub(super) const REPLY: u64 = 1 << 63;
 
+/// Replies that may wait for the requester. A peer that calls and acknowledges the replies late would otherwise fill
+/// the memory of the device, because a call that is refused gets a reply, too. The number is four times the calls that
+/// a NIC runs at a time.
+pub(crate) const MOST_REPLIES: usize = 256;
+
 /// Replies of one queue pair.
 #[derive(Debug, Default)]
 pub(super) struct RpcReplies {
@@ -18,8 +23,13 @@ pub(super) struct RpcReplies {
 }
 
 impl RpcReplies {
-    pub(super) fn push(&mut self, reply: RpcReply) {
-        self.waiting.push_back(reply);
+    /// Queues a reply; `false` if there is no room for it.
+    pub(super) fn push(&mut self, reply: RpcReply) -> bool {
+        let has_room = self.waiting.len() < MOST_REPLIES;
+        if has_room {
+            self.waiting.push_back(reply);
+        }
+        has_room
     }
 
     pub(super) fn is_waiting(&self) -> bool {

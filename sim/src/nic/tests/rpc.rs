@@ -2,6 +2,7 @@
 
 use super::pair::Pair;
 use super::verbs::{Node, inline, remote};
+use crate::nic::queue_pair::MOST_REPLIES;
 use crate::nic::{HostMemory, NicConfig, RpcEngine, RpcReply, wqe};
 use crate::transport::RpcPacket;
 use bareverbs_prm::cqe::ErrorEntry;
@@ -124,4 +125,36 @@ fn a_reply_to_nowhere_breaks_the_connection() {
     pair.b.expect_none();
     assert_eq!(pair.b.state(), bareverbs_prm::numbering::QpState::Error);
     assert_eq!(pair.a.state(), bareverbs_prm::numbering::QpState::Error);
+}
+
+/// Answers each message with many bytes, one a reply, to the address in its first 12 bytes.
+struct Chatter(Vec<RpcReply>);
+
+impl RpcEngine for Chatter {
+    fn handle_rpc(&mut self, _: Time, _: &mut dyn HostMemory, qpn: Qpn, packet: RpcPacket<'_>) {
+        let address = u64::from_be_bytes(packet.payload[..8].try_into().unwrap());
+        let rkey = u32::from_be_bytes(packet.payload[8..12].try_into().unwrap());
+        self.0 = vec![RpcReply { qpn, address, rkey, bytes: vec![1] }; MOST_REPLIES + 10];
+    }
+    fn handle_timeout(&mut self, _: Time, _: &mut dyn HostMemory) {}
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+    fn poll_reply(&mut self) -> Option<RpcReply> {
+        self.0.pop()
+    }
+}
+
+#[test]
+fn replies_beyond_the_limit_are_dropped_and_counted_and_the_connection_lives() {
+    let mut pair = Pair::with(NicConfig { strom: true, ..NicConfig::default() }, |_| {});
+    pair.b.host.nic.set_extension(Box::new(Chatter(Vec::new())));
+    for calls in 1..=2 {
+        let before = pair.frames;
+        call(&mut pair, strom_opmod::RPC_PARAMS, 12);
+        pair.a.expect();
+        assert_eq!(pair.b.host.nic.counters().rpc_replies_dropped, calls * 10);
+        assert!(pair.frames - before > MOST_REPLIES as u64, "the others were sent");
+    }
+    assert_eq!(pair.b.state(), bareverbs_prm::numbering::QpState::Rts);
 }
