@@ -37,6 +37,13 @@ const FLOOD_ROOM: usize = 256;
 const MOST_HOPS: usize = 16_384;
 /// Longest pause of the thread that serves the subnet manager and the wires.
 const TICK: Duration = Duration::from_millis(20);
+/// Pause of that thread if there are wires.
+const WIRE_TICK: Duration = Duration::from_micros(100);
+/// Pause of that thread while a wire has more frames than one batch. A device that waits for the network has time to
+/// wake and to go first: without a pause the thread would take the lock again at once, before any device.
+const BUSY_TICK: Duration = Duration::from_micros(10);
+/// Frames to take from a wire before devices have their turn.
+const WIRE_BATCH: usize = 64;
 
 /// Switches and their ports; see the module. Clones refer to the same network.
 ///
@@ -313,8 +320,8 @@ impl State {
         self.switch(layer, at.0).handle_link(now, at.1, false);
     }
 
-    /// Runs what the SM has to do, and moves the wires' frames in both directions.
-    fn tick(&mut self) {
+    /// Runs what the SM has to do, and moves the wires' frames in both directions. Returns how long to pause.
+    fn tick(&mut self) -> Duration {
         let now = self.now();
         for switch in 0..self.infiniband.len() {
             if self.infiniband[switch].poll_timeout().is_some_and(|due| due <= now) {
@@ -322,31 +329,52 @@ impl State {
                 self.send_out(LinkLayer::InfiniBand, switch, &[]);
             }
         }
+        let mut is_busy = false;
         for at in (0..self.wires.len()).rev() {
-            if let Err(error) = self.take_from_wire(at) {
-                tracing::warn!("a wire of the network is broken: {error}; it is unplugged");
-                let index = self.wires.swap_remove(at).index;
-                self.unplug(index);
-            } else if let Err(error) = self.give_to_wire(at)
-                && let Some(times) = self.wires[at].troubles.add()
-            {
-                tracing::warn!("wire of the network: {error} ({times} so far)");
-            }
+            is_busy |= self.serve_wire(at);
+        }
+        match (is_busy, self.wires.is_empty()) {
+            (true, _) => BUSY_TICK,
+            (false, false) => WIRE_TICK,
+            (false, true) => TICK,
         }
     }
 
-    /// Takes frames from outside until one of them has to wait.
-    fn take_from_wire(&mut self, at: usize) -> io::Result<()> {
+    /// Moves frames of a wire in both directions, and unplugs it if it is broken. Returns whether more frames may have
+    /// arrived at it.
+    fn serve_wire(&mut self, at: usize) -> bool {
+        let has_more = match self.take_from_wire(at) {
+            Ok(has_more) => has_more,
+            Err(error) => {
+                tracing::warn!("a wire of the network is broken: {error}; it is unplugged");
+                let index = self.wires.swap_remove(at).index;
+                self.unplug(index);
+                return false;
+            }
+        };
+        if let Err(error) = self.give_to_wire(at)
+            && let Some(times) = self.wires[at].troubles.add()
+        {
+            tracing::warn!("wire of the network: {error} ({times} so far)");
+        }
+        has_more
+    }
+
+    /// Takes a batch of frames from outside, or fewer if one of them has to wait. Returns whether more may be there.
+    fn take_from_wire(&mut self, at: usize) -> io::Result<bool> {
         let (index, stuck) = (self.wires[at].index, self.wires[at].stuck.take());
         let mut frame = stuck.unwrap_or_default();
-        while !frame.is_empty() || self.wires[at].io.receive(&mut frame)? {
+        for _ in 0..WIRE_BATCH {
+            if frame.is_empty() && !self.wires[at].io.receive(&mut frame)? {
+                return Ok(false);
+            }
             if !self.forward(index, &frame) {
                 self.wires[at].stuck = Some(frame);
-                break;
+                return Ok(false);
             }
             frame.clear();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Sends frames to the outside until the peer has no room.
@@ -380,13 +408,9 @@ pub(super) fn is_sent(sent: io::Result<bool>) -> io::Result<bool> {
 /// The thread of a network. Polls often if there are wires.
 fn work(state: &Weak<Mutex<State>>) {
     while let Some(state) = state.upgrade() {
-        let has_wires = {
-            let mut state = lock(&state);
-            state.tick();
-            !state.wires.is_empty()
-        };
+        let pause = lock(&state).tick();
         drop(state);
-        std::thread::sleep(if has_wires { Duration::from_micros(100) } else { TICK });
+        std::thread::sleep(pause);
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::real_time::UnixDatagramIo;
 use bareverbs_sim::wire::infiniband::parse;
 use bareverbs_sim::wire::management::{Method, SubnetPacket, attribute};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn silent() -> Waker {
@@ -138,6 +139,50 @@ fn a_wire_waits_for_a_port_that_is_slow() {
         seen.len() == usize::from(count)
     });
     assert_eq!((seen, fabric.lost()), ((0..count).collect(), 0));
+}
+
+/// An end of a wire at which this many frames have arrived, in the place of a socket.
+#[derive(Debug)]
+struct Arrived(usize, UnixStream);
+
+impl AsFd for Arrived {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.1.as_fd()
+    }
+}
+
+impl FrameIo for Arrived {
+    fn send(&mut self, _: &[u8]) -> io::Result<bool> {
+        Ok(true)
+    }
+    fn receive(&mut self, next: &mut Vec<u8>) -> io::Result<bool> {
+        let is_there = self.0 > 0;
+        if is_there {
+            self.0 -= 1;
+            next.extend(frame(1, 7));
+        }
+        Ok(is_there)
+    }
+    fn wait(&mut self, _: Duration) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A stream from outside does not hold the lock of the network: devices have their turn after each batch.
+#[test]
+fn a_wire_gives_a_batch_of_frames_in_each_turn() {
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
+    one.send(&frame(9, 1)).expect("so that the switch knows it");
+    let mut state = lock(&fabric.0);
+    let index = state.add(LinkLayer::Ethernet, silent());
+    let io = Box::new(Arrived(2 * WIRE_BATCH + 10, UnixStream::pair().expect("sockets").0));
+    state.wires.push(OutsideWire { index, io, stuck: None, troubles: Tally::default() });
+    for (pause, waiting) in
+        [(BUSY_TICK, WIRE_BATCH), (BUSY_TICK, 2 * WIRE_BATCH), (WIRE_TICK, 2 * WIRE_BATCH + 10)]
+    {
+        assert_eq!((state.tick(), state.ports[0].waiting.len()), (pause, waiting));
+    }
 }
 
 /// Waits for the network's thread.
