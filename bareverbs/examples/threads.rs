@@ -38,7 +38,7 @@ struct Host {
 fn plug(fabric: &Fabric, number: u8) -> Result<Host, Box<dyn Error>> {
     let mac = MacAddress([2, 0, 0, 0, 0, number]);
     // No waker is needed: a waiting thread polls for frames itself.
-    let port = fabric.plug(LinkLayer::Ethernet, Box::new(|| ()));
+    let port = fabric.plug(LinkLayer::Ethernet, Box::new(|| ()))?;
     let hal = RealTimeHal::new(Nic::new(NicConfig::new(mac)), port, MemoryConfig::default(), number.into());
     let device = Rc::new(Device::open(hal, DeviceConfig::default())?);
     device.set_gid(0, GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, number]), mac))?;

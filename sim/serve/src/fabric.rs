@@ -10,16 +10,19 @@
 //! have extra room there; a frame that finds that full as well is dropped, counted ([`Fabric::lost`]) and logged. A
 //! management packet still waits behind data in its sender. Faults and captures belong to the runners.
 
+mod error;
 mod site;
 
 pub use crate::real_time::Waker;
 use crate::real_time::{FrameIo, Outside, OutsideIo, Tally};
+use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::net::topology::SubnetTopology;
 use bareverbs_sim::net::{Egress, Member, SubnetConfig, SubnetSwitchConfig, Switch, SwitchConfig};
 use bareverbs_sim::nic::LinkLayer;
 use bareverbs_sim::wire::infiniband::{MANAGEMENT_LANE, virtual_lane};
 use core::fmt;
+pub use error::PlugError;
 use site::{At, Site};
 pub use site::{HostPlace, SiteError};
 use std::collections::{BTreeMap, VecDeque};
@@ -55,7 +58,8 @@ const WIRE_BATCH: usize = 64;
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let fabric = Fabric::new(SubnetConfig::default())?;
-/// let [mut a, mut b] = [(); 2].map(|()| fabric.plug(LinkLayer::Ethernet, Box::new(|| ())));
+/// let mut a = fabric.plug(LinkLayer::Ethernet, Box::new(|| ()))?;
+/// let mut b = fabric.plug(LinkLayer::Ethernet, Box::new(|| ()))?;
 /// // To everybody, from 02:00:00:00:00:01.
 /// let request = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1], &[0; 48]].concat();
 /// assert!(a.send(&request)?);
@@ -73,6 +77,8 @@ struct Port {
     at: At,
     /// Whether a device is plugged in.
     open: bool,
+    /// Whether the switch has the port for this device only, so that another may have it afterwards.
+    is_reusable: bool,
     waiting: VecDeque<Vec<u8>>,
     waker: Waker,
 }
@@ -85,6 +91,8 @@ struct State {
     /// Cables between InfiniBand switches, from both their ends.
     cables: BTreeMap<At, At>,
     ports: Vec<Port>,
+    /// Ports of switches whose devices are gone.
+    vacant: Vec<(LinkLayer, At)>,
     wires: Vec<OutsideWire>,
     lost: Tally,
 }
@@ -138,6 +146,7 @@ impl Fabric {
             infiniband,
             cables,
             ports: Vec::new(),
+            vacant: Vec::new(),
             wires: Vec::new(),
             lost: Tally::default(),
         };
@@ -147,23 +156,25 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// Plugs a device into the switch of its link layer. `waker` is called when frames have arrived for it.
-    pub fn plug(&self, layer: LinkLayer, waker: Waker) -> FabricPort {
-        let index = lock(&self.0).add(layer, waker);
-        FabricPort { fabric: self.clone(), index }
+    /// Plugs a device into the switch of its link layer; fails if all ports of the switch are in use. `waker` is called
+    /// when frames have arrived for the device. [`FabricPort::announce`] tells the switch its address.
+    pub fn plug(&self, layer: LinkLayer, waker: Waker) -> Result<FabricPort, PlugError> {
+        let index = lock(&self.0).add(layer, waker)?;
+        Ok(FabricPort { fabric: self.clone(), index })
     }
 
     /// Plugs an InfiniBand device in where the topology has this host. A device that is already there is unplugged.
     pub fn plug_at(&self, place: HostPlace, waker: Waker) -> FabricPort {
-        let index = lock(&self.0).add_at(LinkLayer::InfiniBand, place.at, waker);
+        let index = lock(&self.0).add_at(LinkLayer::InfiniBand, place.at, false, waker);
         FabricPort { fabric: self.clone(), index }
     }
 
-    /// Connects the switch of a link layer to the outside; fails if this end of the wire cannot be opened.
+    /// Connects the switch of a link layer to the outside; fails if this end of the wire cannot be opened, or if all
+    /// ports of the switch are in use.
     pub fn plug_wire(&self, layer: LinkLayer, outside: &Outside) -> io::Result<()> {
         let io = outside.open(layer)?;
         let mut state = lock(&self.0);
-        let index = state.add(layer, Box::new(|| ()));
+        let index = state.add(layer, Box::new(|| ()))?;
         state.wires.push(OutsideWire { index, io, stuck: None, troubles: Tally::default() });
         Ok(())
     }
@@ -202,22 +213,44 @@ impl State {
         }
     }
 
-    /// At a new port of the switch, or of the first one.
-    fn add(&mut self, layer: LinkLayer, waker: Waker) -> usize {
-        let number = self.switch(layer, 0).add_port();
-        self.add_at(layer, (0, number), waker)
+    /// At a port of the switch, or of the first one, that no other device has.
+    fn add(&mut self, layer: LinkLayer, waker: Waker) -> Result<usize, PlugError> {
+        let at = self.free_port(layer)?;
+        Ok(self.add_at(layer, at, true, waker))
     }
 
-    fn add_at(&mut self, layer: LinkLayer, at: At, waker: Waker) -> usize {
+    fn free_port(&mut self, layer: LinkLayer) -> Result<At, PlugError> {
+        if let Some(vacant) = self.vacant.iter().position(|(own, _)| *own == layer) {
+            return Ok(self.vacant.swap_remove(vacant).1);
+        }
+        let switch = self.switch(layer, 0);
+        // No packet of subnet management could name a further port, so its device would stay without a LID for ever.
+        if !switch.has_room() {
+            return Err(PlugError { layer, ports: switch.ports() });
+        }
+        Ok((0, switch.add_port()))
+    }
+
+    fn add_at(&mut self, layer: LinkLayer, at: At, is_reusable: bool, waker: Waker) -> usize {
         let now = self.now();
         let before = self.ports.iter().position(|port| port.layer == layer && port.at == at && port.open);
         if let Some(before) = before {
             self.unplug(before);
         }
-        self.ports.push(Port { layer, at, open: true, waiting: VecDeque::new(), waker });
+        self.ports.push(Port { layer, at, open: true, is_reusable, waiting: VecDeque::new(), waker });
         self.switch(layer, at.0).handle_link(now, at.1, true);
         self.send_out(layer, at.0, &[]);
         self.ports.len() - 1
+    }
+
+    /// Tells the switch that this address is behind a port, as a frame that the switch forwards nowhere.
+    fn announce(&mut self, index: usize, address: MacAddress) {
+        let Some(port) = self.ports.get(index).filter(|port| port.open && port.layer == LinkLayer::Ethernet)
+        else {
+            return;
+        };
+        let (at, now) = (port.at, self.now());
+        self.ethernet.handle_frame(now, at.1, &[address.0, address.0].concat());
     }
 
     /// Handles a frame from a port's owner; false if some receiver has no room for it.
@@ -317,6 +350,9 @@ impl State {
         }
         port.waiting.clear();
         let (layer, at) = (port.layer, port.at);
+        if port.is_reusable {
+            self.vacant.push((layer, at));
+        }
         self.switch(layer, at.0).handle_link(now, at.1, false);
     }
 
@@ -419,6 +455,16 @@ fn work(state: &Weak<Mutex<State>>) {
 pub struct FabricPort {
     fabric: Fabric,
     index: usize,
+}
+
+impl FabricPort {
+    /// Tells the switch the device's MAC address before the device has sent anything, so that frames to it need no
+    /// flood. The switch treats the address like one that it has learned: it forgets the address when the device is
+    /// unplugged or silent for long, because the address may then be behind another port. Does nothing on InfiniBand,
+    /// where the SM assigns LIDs.
+    pub fn announce(&self, address: MacAddress) {
+        lock(&self.fabric.0).announce(self.index, address);
+    }
 }
 
 impl FrameIo for FabricPort {

@@ -11,6 +11,10 @@ fn silent() -> Waker {
     Box::new(|| ())
 }
 
+fn plug(fabric: &Fabric, layer: LinkLayer) -> FabricPort {
+    fabric.plug(layer, silent()).expect("room")
+}
+
 fn frame(destination: u8, source: u8) -> Vec<u8> {
     let mut bytes = vec![0; 60];
     (bytes[5], bytes[11]) = (destination, source);
@@ -27,14 +31,16 @@ fn frames_reach_their_destination_and_wake_it() {
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
     let rung = Arc::new(AtomicUsize::new(0));
     let calls = Arc::clone(&rung);
-    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
-    let mut two = fabric.plug(
-        LinkLayer::Ethernet,
-        Box::new(move || {
-            calls.fetch_add(1, Ordering::SeqCst);
-        }),
-    );
-    let mut three = fabric.plug(LinkLayer::Ethernet, silent());
+    let mut one = plug(&fabric, LinkLayer::Ethernet);
+    let mut two = fabric
+        .plug(
+            LinkLayer::Ethernet,
+            Box::new(move || {
+                calls.fetch_add(1, Ordering::SeqCst);
+            }),
+        )
+        .expect("room");
+    let mut three = plug(&fabric, LinkLayer::Ethernet);
     assert!(one.send(&frame(2, 1)).expect("sent"), "flooded");
     assert_eq!((receive(&mut two), receive(&mut three)), (Some(frame(2, 1)), Some(frame(2, 1))));
     assert!(two.send(&frame(1, 2)).expect("sent"), "learnt");
@@ -47,8 +53,8 @@ fn frames_reach_their_destination_and_wake_it() {
 #[test]
 fn a_port_that_nobody_empties_makes_the_sender_wait() {
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
-    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
-    let mut two = fabric.plug(LinkLayer::Ethernet, silent());
+    let mut one = plug(&fabric, LinkLayer::Ethernet);
+    let mut two = plug(&fabric, LinkLayer::Ethernet);
     two.send(&frame(9, 2)).expect("so that the switch knows it");
     let sent = (0..ROOM + 5).filter(|_| one.send(&frame(2, 1)).expect("a port")).count();
     assert_eq!(sent, ROOM);
@@ -59,8 +65,8 @@ fn a_port_that_nobody_empties_makes_the_sender_wait() {
 #[test]
 fn link_layers_do_not_mix() {
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
-    let mut ethernet = fabric.plug(LinkLayer::Ethernet, silent());
-    let mut infiniband = fabric.plug(LinkLayer::InfiniBand, silent());
+    let mut ethernet = plug(&fabric, LinkLayer::Ethernet);
+    let mut infiniband = plug(&fabric, LinkLayer::InfiniBand);
     assert!(ethernet.send(&frame(0xff, 1)).expect("sent"));
     let asked = receive(&mut infiniband).expect("the manager asks who is there");
     assert_eq!(asked[0] >> 4, 15);
@@ -72,7 +78,7 @@ fn a_wire_joins_the_switch_with_another_process() {
     let directory = tempfile::tempdir().expect("a directory");
     let (near, far) = (directory.path().join("near"), directory.path().join("far"));
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
-    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
+    let mut one = plug(&fabric, LinkLayer::Ethernet);
     fabric.plug_wire(LinkLayer::Ethernet, &Outside::datagram(&near, &far)).expect("near end");
     let mut other = UnixDatagramIo::bind(&far, &near).expect("far end");
     assert!(one.send(&frame(7, 1)).expect("sent"));
@@ -99,7 +105,7 @@ fn a_manager_finds_a_switch_behind_a_wire() {
     let managed = Fabric::new(SubnetConfig::default()).expect("a thread");
     let config = SubnetSwitchConfig { guid: 0x51, ports: 8, description: "further".into() };
     let further = Fabric::without_manager(&config).expect("a thread");
-    let mut host = further.plug(LinkLayer::InfiniBand, silent());
+    let mut host = plug(&further, LinkLayer::InfiniBand);
     assert_eq!(receive(&mut host), None, "nobody manages it yet");
     further.plug_wire(LinkLayer::InfiniBand, &Outside::datagram(&far, &near)).expect("far end");
     managed.plug_wire(LinkLayer::InfiniBand, &Outside::datagram(&near, &far)).expect("near end");
@@ -122,7 +128,7 @@ fn a_wire_waits_for_a_port_that_is_slow() {
     let directory = tempfile::tempdir().expect("a directory");
     let (near, far) = (directory.path().join("near"), directory.path().join("far"));
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
-    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
+    let mut one = plug(&fabric, LinkLayer::Ethernet);
     one.send(&frame(9, 1)).expect("so that the switch knows it");
     fabric.plug_wire(LinkLayer::Ethernet, &Outside::datagram(&near, &far)).expect("near end");
     let mut other = UnixDatagramIo::bind(&far, &near).expect("far end");
@@ -172,10 +178,10 @@ impl FrameIo for Arrived {
 #[test]
 fn a_wire_gives_a_batch_of_frames_in_each_turn() {
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
-    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
+    let mut one = plug(&fabric, LinkLayer::Ethernet);
     one.send(&frame(9, 1)).expect("so that the switch knows it");
     let mut state = lock(&fabric.0);
-    let index = state.add(LinkLayer::Ethernet, silent());
+    let index = state.add(LinkLayer::Ethernet, silent()).expect("room");
     let io = Box::new(Arrived(2 * WIRE_BATCH + 10, UnixStream::pair().expect("sockets").0));
     state.wires.push(OutsideWire { index, io, stuck: None, troubles: Tally::default() });
     for (pause, waiting) in
@@ -198,8 +204,7 @@ fn until(mut done: impl FnMut() -> bool) {
 #[test]
 fn a_flood_has_room_of_its_own_at_a_port_that_is_full_and_is_counted_where_it_has_none() {
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
-    let (mut one, mut slow) =
-        (fabric.plug(LinkLayer::Ethernet, silent()), fabric.plug(LinkLayer::Ethernet, silent()));
+    let (mut one, mut slow) = (plug(&fabric, LinkLayer::Ethernet), plug(&fabric, LinkLayer::Ethernet));
     slow.send(&frame(9, 2)).expect("so that the switch knows it");
     while one.send(&frame(2, 1)).expect("a port") {}
     for _ in 0..FLOOD_ROOM {
@@ -215,11 +220,44 @@ fn a_flood_has_room_of_its_own_at_a_port_that_is_full_and_is_counted_where_it_ha
     assert_eq!(received, ROOM + FLOOD_ROOM);
 }
 
+/// A switch need not flood frames to a device that has sent none yet, and floods them once the device is gone.
+#[test]
+fn an_address_that_was_announced_is_known_until_its_device_is_unplugged() {
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let [mut one, mut two, mut three] = [(); 3].map(|()| plug(&fabric, LinkLayer::Ethernet));
+    two.announce(MacAddress([0, 0, 0, 0, 0, 2]));
+    assert_eq!((receive(&mut one), receive(&mut three)), (None, None), "the announcement goes nowhere");
+    assert!(one.send(&frame(2, 1)).expect("sent"));
+    assert_eq!((receive(&mut two), receive(&mut three)), (Some(frame(2, 1)), None));
+    drop(two);
+    assert!(one.send(&frame(2, 1)).expect("sent"));
+    assert_eq!(receive(&mut three), Some(frame(2, 1)));
+}
+
+#[test]
+fn a_switch_without_a_free_port_refuses_a_device_until_another_is_unplugged() {
+    let config = SubnetSwitchConfig { guid: 0x51, ports: 2, description: "small".into() };
+    let fabric = Fabric::without_manager(&config).expect("a thread");
+    let (one, _two) = (plug(&fabric, LinkLayer::InfiniBand), plug(&fabric, LinkLayer::InfiniBand));
+    let refused = fabric.plug(LinkLayer::InfiniBand, silent()).expect_err("two ports");
+    assert_eq!(refused, PlugError { layer: LinkLayer::InfiniBand, ports: 2 });
+    assert!(refused.to_string().starts_with("all 2 ports of the InfiniBand switch are in use"));
+    let wire = fabric.plug_wire(
+        LinkLayer::InfiniBand,
+        &Outside::Udp { own: ([127, 0, 0, 1], 0).into(), peer: ([127, 0, 0, 1], 9).into() },
+    );
+    assert!(wire.expect_err("two ports").to_string().contains("in use"));
+    drop(one);
+    let again = plug(&fabric, LinkLayer::InfiniBand);
+    assert_eq!(lock(&fabric.0).ports[again.index].at, (0, 0));
+    fabric.plug(LinkLayer::InfiniBand, silent()).expect_err("two ports");
+}
+
 /// Subnet management packets reach a full port: they have extra room there.
 #[test]
 fn management_reaches_a_port_that_is_full() {
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
-    let [mut one, mut slow] = [(); 2].map(|()| fabric.plug(LinkLayer::InfiniBand, silent()));
+    let [mut one, mut slow] = [(); 2].map(|()| plug(&fabric, LinkLayer::InfiniBand));
     for port in [&mut one, &mut slow] {
         while receive(port).is_some() {}
     }

@@ -356,8 +356,8 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 
 /// Starts the device's thread.
 fn start(config: ServerConfig, cable: CableEnd) -> Result<(Link, JoinHandle<()>), ServeError> {
-    let (attachment, layer) = (config.attachment.clone(), config.nic.link_layer);
-    let (wire, waker) = Wire::new(|waker| join(&attachment, layer, waker)).map_err(ServeError::Wire)?;
+    let (wire, waker) =
+        Wire::new(|waker| join(&config.attachment, &config.nic, waker)).map_err(ServeError::Wire)?;
     let port = config.card.as_ref().map(|card| join_card(card, &config.nic, &waker)).transpose()?;
     let ((requests, incoming), (outgoing, responses)) = (sync_channel(QUEUE), channel());
     let is_leaving = Arc::new(AtomicBool::new(false));
@@ -379,11 +379,15 @@ fn join_card(card: &Card, nic: &NicConfig, waker: &WakeSocket) -> Result<CardPor
     card.join(id, waker.waker().map_err(ServeError::Wire)?).ok_or(ServeError::Card(Some(id)))
 }
 
-fn join(attachment: &Attachment, layer: LinkLayer, waker: Waker) -> io::Result<Frames> {
+fn join(attachment: &Attachment, nic: &NicConfig, waker: Waker) -> io::Result<Frames> {
     Ok(match attachment {
         Attachment::Nothing => Frames::Nowhere,
-        Attachment::Wire(outside) => Frames::Outside(outside.open(layer)?),
-        Attachment::Fabric(fabric) => Frames::Fabric(fabric.plug(layer, waker)),
+        Attachment::Wire(outside) => Frames::Outside(outside.open(nic.link_layer)?),
+        Attachment::Fabric(fabric) => {
+            let port = fabric.plug(nic.link_layer, waker)?;
+            port.announce(nic.mac);
+            Frames::Fabric(port)
+        }
         Attachment::Place(fabric, place) => Frames::Fabric(fabric.plug_at(*place, waker)),
     })
 }
