@@ -30,6 +30,7 @@ struct Inner<S: KernelSet> {
     staging: Vec<Vec<u8>>,
     replies: VecDeque<RpcReply>,
     strangers: u64,
+    lost_replies: u64,
     streams: Streams,
 }
 
@@ -51,6 +52,7 @@ impl<S: KernelSet> NicKernels<S> {
             staging: vec![Vec::new(); NIC_SLOTS],
             replies: VecDeque::new(),
             strangers: 0,
+            lost_replies: 0,
             streams: Streams::default(),
         })))
     }
@@ -81,6 +83,11 @@ impl<S: KernelSet> NicKernels<S> {
     /// Packets from queue pairs that were not admitted, or for streams that were not open.
     pub fn strangers(&self) -> u64 {
         self.0.borrow().strangers
+    }
+
+    /// Replies to calls of a queue pair that has been admitted anew since then.
+    pub fn lost_replies(&self) -> u64 {
+        self.0.borrow().lost_replies
     }
 }
 
@@ -140,7 +147,10 @@ impl<S: KernelSet> Inner<S> {
 
     fn push(&mut self, reply: &Reply) {
         let caller = self.callers.iter().find(|(_, connection)| **connection == reply.connection);
-        let Some((&qpn, _)) = caller else { return };
+        let Some((&qpn, _)) = caller else {
+            self.lost_replies += 1;
+            return;
+        };
         let fetched = reply.body.and_then(|body| {
             let begin = body.offset as usize;
             self.staging.get(body.buffer)?.get(begin..begin + body.length as usize)
@@ -358,6 +368,19 @@ mod tests {
         let unknown = RpcPacket { rpc_opcode: 1, ..packet(region, &block) };
         let (reply, _) = run(&mut large, &mut memory, unknown).expect("answered");
         assert_eq!(trailer(&reply).status, Status::NoKernel);
+    }
+
+    #[test]
+    fn a_reply_to_a_caller_that_was_admitted_anew_is_counted() {
+        let (mut memory, table) = table();
+        let (mut kernels, region) = kernels(4096);
+        let block = call(&table, b"key");
+        kernels.handle_rpc(Time::ZERO, &mut memory, CALLER, packet(region, &block));
+        kernels.admit(CALLER, WINDOW, Grant::new(BASE, 4096).expect("no wrap")).expect("room");
+        while let Some(next) = kernels.poll_timeout() {
+            kernels.handle_timeout(next, &mut memory);
+        }
+        assert_eq!((kernels.poll_reply(), kernels.lost_replies()), (None, 1));
     }
 
     #[test]

@@ -217,10 +217,10 @@ impl Bridge {
 
 /// The bridge's status for `bareverbs run --list`.
 fn status(name: &str, lost: u64, wire: WireCounters) -> String {
-    let WireCounters { sent, received, unreachable, overrun } = wire;
+    let WireCounters { sent, received, unreachable, overrun, refused } = wire;
     format!(
         "wire {name}\npid {}\nprogram bareverbs\nqueue-pairs -\ncompletion-queues -\nmemory-regions -\nsent {sent}\nreceived {received}\nlost {}\ndriven -\n",
         std::process::id(),
-        unreachable + overrun + lost
+        unreachable + overrun + refused + lost
     )
 }

@@ -91,11 +91,11 @@ impl FrameIo for NetworkIo {
 }
 
 /// Status of this process for `bareverbs run --list`: lines of a name and a value. A tool does not report its objects.
-fn status(WireCounters { sent, received, unreachable, overrun }: WireCounters) -> String {
+fn status(WireCounters { sent, received, unreachable, overrun, refused }: WireCounters) -> String {
     format!(
         "pid {}\nprogram bareverbs\nqueue-pairs -\ncompletion-queues -\nmemory-regions -\nsent {sent}\nreceived {received}\nlost {}\ndriven -\n",
         std::process::id(),
-        unreachable + overrun
+        unreachable + overrun + refused
     )
 }
 

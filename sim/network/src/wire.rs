@@ -59,6 +59,10 @@ pub struct WireCounters {
     pub unreachable: u64,
     /// Frames lost because their receiver did not take them.
     pub overrun: u64,
+    /// Connections from others that were refused or closed: too many of them or of their requests, a greeting that is
+    /// missing or has no meaning here, a ring that does not keep to its format. How many frames were in a ring that was
+    /// closed is not known.
+    pub refused: u64,
 }
 
 /// A process of the network: MAC address and number.
@@ -388,7 +392,10 @@ impl Wire {
                     return true;
                 }
                 Ok(false) => {}
-                Err(_) => drop(self.incoming.swap_remove(self.turn)),
+                Err(_) => {
+                    self.counters.refused += 1;
+                    drop(self.incoming.swap_remove(self.turn));
+                }
             }
         }
         false
@@ -423,9 +430,12 @@ impl Wire {
             }
             !is_gone
         });
+        // A connection that cannot be accepted now, for lack of descriptors, waits for the next look.
         while let Ok(Some(stranger)) = self.membership.accept() {
             if self.strangers.len() + self.incoming.len() < MOST_INCOMING {
                 self.strangers.push((stranger, now));
+            } else {
+                self.counters.refused += 1;
             }
         }
         for (stranger, since) in core::mem::take(&mut self.strangers) {
@@ -462,27 +472,50 @@ impl Wire {
 
     fn greet(&mut self, now: Time, stranger: OwnedFd, since: Time, status: &impl Fn() -> String) {
         match Greeting::receive(&stranger) {
-            Ok((Greeting::Frames, Some(file))) => {
-                if let Ok(ring) = Consumer::open(&file) {
-                    self.incoming.push(Incoming { connection: stranger, ring, ended: false });
-                }
+            Ok((Greeting::Frames, Some(file))) => match Consumer::open(&file) {
+                Ok(ring) => self.incoming.push(Incoming { connection: stranger, ring, ended: false }),
+                Err(_) => self.counters.refused += 1,
+            },
+            Ok((Greeting::Neighbour(request), _))
+                if self.own == BRIDGE && self.requests.len() < MOST_REQUESTS =>
+            {
+                self.requests.push((stranger, request));
             }
-            Ok((Greeting::Neighbour(request), _)) => {
-                if self.own == BRIDGE && self.requests.len() < MOST_REQUESTS {
-                    self.requests.push((stranger, request));
-                }
-            }
-            Ok((Greeting::Objects(request), _)) => {
-                if self.own != BRIDGE && self.object_requests.len() < MOST_REQUESTS {
-                    self.object_requests.push((stranger, request));
-                }
+            Ok((Greeting::Objects(request), _))
+                if self.own != BRIDGE && self.object_requests.len() < MOST_REQUESTS =>
+            {
+                self.object_requests.push((stranger, request));
             }
             // A requester that no longer waits gets no answer.
             Ok((Greeting::Status, _)) => drop(answer_status(&stranger, &status())),
             Err(error) if error.kind() == ErrorKind::WouldBlock && now - since < GREETING_LIMIT => {
                 self.strangers.push((stranger, since));
             }
-            Ok((Greeting::Frames, None)) | Err(_) => {}
+            Ok(_) | Err(_) => self.counters.refused += 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection whose greeting has no ring, one that asks a program for what only the bridge knows, and one that
+    /// hangs up without a word.
+    #[test]
+    fn connections_that_are_refused_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let network = NetworkDirectory::create(directory.path()).unwrap();
+        let host = VirtualHost::new("a").unwrap();
+        let mut wire = Wire::plug(network.clone(), &host).unwrap();
+        let [without_ring, to_bridge, silent] =
+            [(); 3].map(|()| network.connect("a", wire.number()).unwrap());
+        Greeting::Frames.send(&without_ring, None).unwrap();
+        let gid = host.gids()[0];
+        let request = NeighbourRequest { wanted: gid, asker_mac: host.mac(), asker: gid };
+        Greeting::Neighbour(request).send(&to_bridge, None).unwrap();
+        drop(silent);
+        wire.look(Time::ZERO, |_| String::new());
+        assert_eq!(wire.counters, WireCounters { refused: 3, ..WireCounters::default() });
     }
 }

@@ -259,7 +259,7 @@ fn program_name() -> String {
 /// Status of this process for `bareverbs run --list`: lines of a name and a value.
 fn status(uverbs: &Uverbs, connections: &Connections, wire: WireCounters, driven: u64) -> String {
     let objects = uverbs.objects(connections.count(uverbs.index()));
-    let WireCounters { sent, received, unreachable, overrun } = wire;
+    let WireCounters { sent, received, unreachable, overrun, refused } = wire;
     format!(
         "pid {}\nprogram {}\nqueue-pairs {}\ncompletion-queues {}\nmemory-regions {}\n\
          sent {sent}\nreceived {received}\nlost {}\ndriven {driven}\n{}",
@@ -268,7 +268,7 @@ fn status(uverbs: &Uverbs, connections: &Connections, wire: WireCounters, driven
         objects.queue_pairs,
         objects.completion_queues,
         objects.memory_regions,
-        unreachable + overrun,
+        unreachable + overrun + refused,
         objects.to_lines(),
     )
 }

@@ -95,6 +95,7 @@ struct State {
     vacant: Vec<(LinkLayer, At)>,
     wires: Vec<OutsideWire>,
     lost: Tally,
+    unreachable: u64,
 }
 
 /// A wire to the outside.
@@ -149,6 +150,7 @@ impl Fabric {
             vacant: Vec::new(),
             wires: Vec::new(),
             lost: Tally::default(),
+            unreachable: 0,
         };
         let fabric = Self(Arc::new(Mutex::new(state)));
         let weak = Arc::downgrade(&fabric.0);
@@ -182,6 +184,12 @@ impl Fabric {
     /// Flooded frames and management packets that were dropped because a port had no room.
     pub fn lost(&self) -> u64 {
         lock(&self.0).lost.count()
+    }
+
+    /// Frames that reached nobody: for a port without a device, from a device whose place another one has, or for a wire
+    /// without a far end. A flood passes by ports without a device, so its copies do not count.
+    pub fn unreachable(&self) -> u64 {
+        lock(&self.0).unreachable
     }
 
     /// The InfiniBand subnet as the SM on this switch has discovered it.
@@ -255,11 +263,11 @@ impl State {
 
     /// Handles a frame from a port's owner; false if some receiver has no room for it.
     fn forward(&mut self, index: usize, frame: &[u8]) -> bool {
-        let Some(port) = self.ports.get(index) else { return true };
-        // Another device has its place now.
-        if !port.open {
+        let Some(port) = self.ports.get(index).filter(|port| port.open) else {
+            // Another device has its place now.
+            self.unreachable += 1;
             return true;
-        }
+        };
         let (layer, at, now) = (port.layer, port.at, self.now());
         self.switch(layer, at.0).handle_frame(now, at.1, frame);
         self.send_out(layer, at.0, frame)
@@ -302,7 +310,9 @@ impl State {
             match egress {
                 Egress::Forward { .. } if is_management(layer, frame) => self.put_or_lose(layer, at, frame),
                 Egress::Forward { .. } => taken = self.put(layer, at, frame, ROOM),
-                // A flood must not wait for a slow port: a retry would deliver the frame twice to the others.
+                // A flood does not know where devices are.
+                Egress::Copy { .. } if self.device_at(layer, at).is_none() => {}
+                // It must not wait for a slow port: a retry would deliver the frame twice to the others.
                 Egress::Copy { .. } => self.put_or_lose(layer, at, frame),
                 // The SM repeats a request that found no room.
                 Egress::Own { frame, .. } => self.put_or_lose(layer, at, &frame),
@@ -328,10 +338,14 @@ impl State {
         }
     }
 
+    fn device_at(&mut self, layer: LinkLayer, at: At) -> Option<&mut Port> {
+        self.ports.iter_mut().find(|port| port.layer == layer && port.at == at && port.open)
+    }
+
     /// Queues a frame at a port; false if `room` frames are waiting there.
     fn put(&mut self, layer: LinkLayer, at: At, frame: &[u8], room: usize) -> bool {
-        let mut ports = self.ports.iter_mut();
-        let Some(port) = ports.find(|port| port.layer == layer && port.at == at && port.open) else {
+        let Some(port) = self.device_at(layer, at) else {
+            self.unreachable += 1;
             return true;
         };
         if port.waiting.len() >= room {
@@ -417,7 +431,8 @@ impl State {
     fn give_to_wire(&mut self, at: usize) -> io::Result<()> {
         let index = self.wires[at].index;
         while let Some(frame) = self.ports[index].waiting.front() {
-            if !is_sent(self.wires[at].io.send(frame))? {
+            let sent = self.wires[at].io.send(frame);
+            if !is_sent(sent, &mut self.unreachable)? {
                 break;
             }
             self.ports[index].waiting.pop_front();
@@ -431,10 +446,11 @@ fn is_management(layer: LinkLayer, frame: &[u8]) -> bool {
     layer == LinkLayer::InfiniBand && virtual_lane(frame) == Some(MANAGEMENT_LANE)
 }
 
-/// Treats a missing peer as an unconnected cable: the frame is lost.
-pub(super) fn is_sent(sent: io::Result<bool>) -> io::Result<bool> {
+/// Treats a missing peer as an unconnected cable: the frame is lost, and counted.
+pub(super) fn is_sent(sent: io::Result<bool>, lost: &mut u64) -> io::Result<bool> {
     match sent {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            *lost += 1;
             Ok(true)
         }
         sent => sent,

@@ -65,6 +65,9 @@ pub struct Counters {
     pub packets_at_stopped_queues: u64,
     /// Ethernet packets steered to a nonexistent receive queue or TIR.
     pub packets_without_queue: u64,
+    /// Ethernet packets that came back to the port that sent them, where the TIR does not receive its own
+    /// (`self_lb_block`).
+    pub packets_blocked_from_self: u64,
     /// Receives of a shared queue that was destroyed before they completed.
     pub shared_receives_gone: u64,
     /// Turns of queue pairs that were destroyed while waiting for the port.

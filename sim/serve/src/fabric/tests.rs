@@ -48,6 +48,28 @@ fn frames_reach_their_destination_and_wake_it() {
     assert_eq!(rung.load(Ordering::SeqCst), 1);
     drop(two);
     assert!(one.send(&frame(2, 1)).expect("lost behind a pulled cable"));
+    assert_eq!((receive(&mut three), fabric.unreachable()), (Some(frame(2, 1)), 0), "flooded again");
+}
+
+/// Frames without a receiver do not wait, and are counted.
+#[test]
+fn frames_that_reach_nobody_are_counted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let mut one = plug(&fabric, LinkLayer::Ethernet);
+    let mut state = lock(&fabric.0);
+    let number = state.ethernet.add_port();
+    state.ethernet.set_static_address(MacAddress([0, 0, 0, 0, 0, 2]), number);
+    drop(state);
+    assert!(one.send(&frame(2, 1)).expect("a port"));
+    assert_eq!(fabric.unreachable(), 1, "a port without a device");
+    let ends = (directory.path().join("near"), directory.path().join("far"));
+    fabric.plug_wire(LinkLayer::Ethernet, &Outside::datagram(ends.0, ends.1)).expect("near end");
+    assert!(one.send(&frame(7, 1)).expect("a port"));
+    until(|| fabric.unreachable() == 2);
+    lock(&fabric.0).unplug(0);
+    assert!(one.send(&frame(7, 1)).expect("a port"));
+    assert_eq!(fabric.unreachable(), 3, "a device without a place");
 }
 
 #[test]

@@ -228,6 +228,8 @@ impl CardPort {
         ticket: u64,
         bytes: Result<Vec<u8>, DmaRefused>,
     ) {
+        // Only this function numbers its copies, and each message about one is answered once: by the function that it went
+        // to, or by the card when that function has gone. So the copy is there.
         let Some(to) = self.copies.get(&ticket).map(|request| request.copy().destination) else { return };
         match (bytes, to.owner()) {
             (Err(refused), _) => self.end(function, ticket, Err(refused)),

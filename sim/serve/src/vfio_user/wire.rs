@@ -40,7 +40,7 @@ pub(super) enum Frames {
 pub(super) struct Wire {
     frames: Frames,
     woken: UnixStream,
-    /// Frames that left an unconnected device.
+    /// Frames that left an unconnected device, or one whose wire has no far end.
     pub(super) lost: u64,
 }
 
@@ -84,7 +84,7 @@ impl FrameIo for Wire {
                 self.lost += 1;
                 Ok(true)
             }
-            Frames::Outside(frames) => fabric::is_sent(frames.send(frame)),
+            Frames::Outside(frames) => fabric::is_sent(frames.send(frame), &mut self.lost),
             Frames::Fabric(port) => port.send(frame),
         }
     }
@@ -104,5 +104,22 @@ impl FrameIo for Wire {
 
     fn wait(&mut self, limit: Duration) -> io::Result<()> {
         self.rest(Some(limit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::real_time::Outside;
+    use bareverbs_sim::nic::LinkLayer;
+
+    #[test]
+    fn a_frame_for_a_wire_without_a_far_end_is_lost_and_counted() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let outside = Outside::datagram(directory.path().join("near"), directory.path().join("far"));
+        let (mut wire, _waker) =
+            Wire::new(|_| Ok(Frames::Outside(outside.open(LinkLayer::Ethernet)?))).expect("a wire");
+        assert!(wire.send(&[0; 60]).expect("like a cable without a far end"));
+        assert_eq!(wire.lost, 1);
     }
 }

@@ -74,6 +74,7 @@ impl EthernetObjects {
         };
         let block = if is_multicast(headers.destination) { BLOCK_MULTICAST } else { BLOCK_UNICAST };
         if packet.looped_back && tir.self_lb_block() & block != 0 {
+            bus.shared.counters.packets_blocked_from_self += 1;
             return;
         }
         let hash = hash::compute(tir, packet.frame, headers);

@@ -25,6 +25,7 @@ impl Nic {
         }
         let mut parts = self.parts(now, memory);
         while let Some(number) = parts.schedule.pop_due(now) {
+            // A queue pair that was destroyed leaves its alarm behind, for which nothing is to be done.
             if let Some(qp) = parts.queue_pairs.get_mut(number) {
                 let effects = qp.on_timeout(&mut parts.bus);
                 parts.schedule.apply(qp, effects);

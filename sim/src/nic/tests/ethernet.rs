@@ -54,6 +54,11 @@ pub(super) struct Station {
 
 impl Station {
     pub(super) fn new(number: u8) -> Self {
+        Self::blocking(number, 0)
+    }
+
+    /// A station whose TIR does not receive these packets of its own port (`self_lb_block`).
+    fn blocking(number: u8, own: u8) -> Self {
         let mut node = Node::new(number, NicConfig::default());
         let host = &mut node.host;
         let (domain, _): (AllocTransportDomainOut, _) =
@@ -84,7 +89,7 @@ impl Station {
         let (rq, _): (CreateRqOut, _) =
             host.command(Op::CreateRq, 0, rq, &receive_ring.to_be_bytes(), 16).unwrap();
         let mut tir = CreateTirIn::new();
-        tir.ctx_mut().set_transport_domain(domain).set_inline_rqn(rq.rqn());
+        tir.ctx_mut().set_transport_domain(domain).set_inline_rqn(rq.rqn()).set_self_lb_block(own);
         let (tir, _): (CreateTirOut, _) = host.run(Op::CreateTir, 0, tir).unwrap();
         let (sqn, rqn, tirn) = (sq.sqn(), rq.rqn(), tir.tirn());
         let mut station = Self {
@@ -309,6 +314,24 @@ fn flow_tables_see_packets_to_every_address() {
     let to = |destination: [u8; 6]| [&destination[..], &datagram(&[0; 20])[6..]].concat();
     for destination in [[2, 0, 0, 0, 0, 7], [1, 0, 0x5e, 0, 0, 7], [0xff; 6]] {
         assert!(two.take(&to(destination)).is_some(), "{destination:x?}");
+    }
+}
+
+/// A port receives its own packets unless the TIR blocks them: unicast and multicast apart. What is blocked is counted.
+#[test]
+fn packets_of_the_own_port_that_a_tir_blocks_are_counted() {
+    for (block, received) in [(0, 2), (1, 1), (2, 1), (3, 0)] {
+        let mut station = Station::blocking(2, block);
+        station.post_receives(2);
+        for destination in [[2, 0, 0, 0, 0, 2], [1, 0, 0x5e, 0, 0, 7]] {
+            let packet = [&destination[..], &datagram(&[0; 20])[6..]].concat();
+            station.post(WqeOpcode::Send, checksums(), &[], &packet);
+        }
+        station.frames();
+        let host = &mut station.node.host;
+        let found = core::iter::from_fn(|| poll_cq(host, &mut station.receives)).count() as u64;
+        let blocked = host.nic.counters().packets_blocked_from_self;
+        assert_eq!((found, blocked), (received, 2 - received), "{block}");
     }
 }
 
