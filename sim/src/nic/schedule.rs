@@ -18,6 +18,9 @@ pub(crate) struct TurnSchedule {
     alarms: Alarms,
     /// The deadlines of the queue pairs, from `first` on.
     deadlines: Vec<Deadline>,
+    /// For each of them the last alarm that is pending behind the one in [`Deadline`]; `Time::MAX` if there is none.
+    /// Apart from the deadlines, because only alarms that are set or fire need it.
+    later: Vec<Time>,
     /// The number of the first queue pair.
     first: u32,
 }
@@ -43,7 +46,9 @@ pub(crate) struct Alarm {
     pub(crate) number: u32,
 }
 
-/// The pending alarms. An alarm is never cancelled: when it fires too early, nothing is due.
+/// The pending alarms. An alarm is never cancelled: when it fires too early, nothing is due. A queue pair therefore uses
+/// an alarm that is pending anyway before it sets another one: a short wait, such as one that a peer asks for by an RNR
+/// NAK, would otherwise leave one alarm of the retransmission timer behind each time.
 ///
 /// Queue pairs with equal timeouts set their alarms in the order in which they fire, so most alarms are
 /// appended to `row` at a cost that does not depend on their number. Only an alarm earlier than the last of
@@ -85,7 +90,7 @@ impl TurnSchedule {
     /// A schedule without work. The number of the first queue pair is `first`.
     pub(crate) const fn new(first: u32) -> Self {
         let alarms = Alarms { row: VecDeque::new(), early: BTreeSet::new() };
-        Self { next: None, behind: VecDeque::new(), alarms, deadlines: Vec::new(), first }
+        Self { next: None, behind: VecDeque::new(), alarms, deadlines: Vec::new(), later: Vec::new(), first }
     }
 
     /// Applies the effects of an input to a queue pair.
@@ -100,18 +105,26 @@ impl TurnSchedule {
         }
     }
 
-    /// A queue pair with this number was created. It has no deadline, whatever its predecessor had.
+    /// A queue pair with this number was created. It has no deadline, whatever its predecessor had, and inherits the
+    /// alarms.
     pub(crate) fn start(&mut self, number: u32) {
-        let index = number.wrapping_sub(self.first) as usize;
+        let index = self.index(number);
         if index >= self.deadlines.len() {
             self.deadlines.resize(index + 1, Deadline::NONE);
+            self.later.resize(index + 1, Time::MAX);
         }
-        self.deadlines[index] = Deadline::NONE;
+        self.deadlines[index].due = Time::MAX;
+    }
+
+    #[inline]
+    const fn index(&self, number: u32) -> usize {
+        number.wrapping_sub(self.first) as usize
     }
 
     #[inline]
     fn deadline(&mut self, number: u32) -> Option<&mut Deadline> {
-        self.deadlines.get_mut(number.wrapping_sub(self.first) as usize)
+        let index = self.index(number);
+        self.deadlines.get_mut(index)
     }
 
     /// A later deadline than before costs nothing: the earlier alarm fires, finds nothing due and is set again.
@@ -120,8 +133,8 @@ impl TurnSchedule {
         let Some(deadline) = self.deadline(number) else { return };
         deadline.due = due;
         if due < deadline.alarm {
-            deadline.alarm = due;
-            self.set_alarm(Alarm { time: due, number });
+            let before = core::mem::replace(&mut deadline.alarm, due);
+            self.set_alarm(Alarm { time: due, number }, before);
         }
     }
 
@@ -148,9 +161,21 @@ impl TurnSchedule {
         self.next.is_none()
     }
 
+    /// Sets an alarm before the one that is pending. Of several, the last one is remembered, because it is pending for the
+    /// longest time.
     #[inline(never)]
-    fn set_alarm(&mut self, alarm: Alarm) {
+    fn set_alarm(&mut self, alarm: Alarm, before: Time) {
+        let index = self.index(alarm.number);
+        if let Some(later) = self.later.get_mut(index).filter(|later| **later == Time::MAX) {
+            *later = before;
+        }
         self.alarms.insert(alarm);
+    }
+
+    /// The alarm that is pending after the one that fires.
+    fn take_later(&mut self, number: u32) -> Time {
+        let index = self.index(number);
+        self.later.get_mut(index).map_or(Time::MAX, |later| core::mem::replace(later, Time::MAX))
     }
 
     /// Sets an alarm that belongs to no queue pair. It only makes the device handle everything that is due by
@@ -179,12 +204,16 @@ impl TurnSchedule {
     /// is obsolete if its queue pair is gone or has set another one.
     #[inline]
     fn is_due(&mut self, alarm: Alarm, now: Time) -> bool {
-        let Some(deadline) = self.deadline(alarm.number).filter(|own| own.alarm == alarm.time) else {
+        if self.deadline(alarm.number).is_none_or(|own| own.alarm != alarm.time) {
             return false;
-        };
-        deadline.alarm = Time::MAX;
+        }
+        let later = self.take_later(alarm.number);
+        let Some(deadline) = self.deadline(alarm.number) else { return false };
+        deadline.alarm = later;
         let due = deadline.due;
         if due <= now {
+            // The queue pair says what is due next. If it does not, the later alarm must not find this again.
+            deadline.due = Time::MAX;
             return true;
         }
         self.set_due(alarm.number, due);
@@ -245,5 +274,75 @@ mod tests {
         schedule.set_due(FIRST + 1, at(10));
         schedule.start(FIRST + 1);
         assert_eq!((schedule.pop_due(at(10)), schedule.next_alarm()), (None, None));
+    }
+
+    fn pending(schedule: &TurnSchedule) -> usize {
+        schedule.alarms.row.len() + schedule.alarms.early.len()
+    }
+
+    /// A peer that is not ready makes a queue pair wait for a moment, again and again, while its retransmission timer is
+    /// far away.
+    #[test]
+    fn short_waits_leave_no_alarms_of_the_long_timer_behind() {
+        let mut schedule = TurnSchedule::new(FIRST);
+        schedule.start(FIRST);
+        schedule.set_due(FIRST, at(1_000_000));
+        for now in 0..1000 {
+            schedule.set_due(FIRST, at(now + 1));
+            assert_eq!(schedule.pop_due(at(now + 1)), Some(FIRST));
+            schedule.set_due(FIRST, at(1_000_000 + now));
+            assert_eq!((schedule.pop_due(at(now + 1)), pending(&schedule)), (None, 1));
+        }
+        assert_eq!(schedule.pop_due(at(1_000_000)), None, "the timer was set again since then");
+        assert_eq!(schedule.next_alarm(), Some(at(1_000_999)));
+        assert_eq!(schedule.pop_due(at(1_000_999)), Some(FIRST));
+        assert_eq!(pending(&schedule), 0);
+    }
+
+    #[test]
+    fn a_queue_pair_that_is_created_again_uses_the_alarm_of_its_predecessor() {
+        let mut schedule = TurnSchedule::new(FIRST);
+        for time in 10..100 {
+            schedule.start(FIRST);
+            schedule.set_due(FIRST, at(time));
+            assert_eq!(pending(&schedule), 1);
+        }
+        assert_eq!((schedule.pop_due(at(98)), schedule.pop_due(at(99))), (None, Some(FIRST)));
+    }
+
+    #[test]
+    fn a_queue_pair_that_says_nothing_after_its_deadline_is_not_due_at_a_later_alarm() {
+        let mut schedule = TurnSchedule::new(FIRST);
+        schedule.start(FIRST);
+        schedule.set_due(FIRST, at(20));
+        schedule.set_due(FIRST, at(10));
+        assert_eq!((schedule.pop_due(at(10)), schedule.pop_due(at(20))), (Some(FIRST), None));
+        assert_eq!(schedule.next_alarm(), None);
+    }
+
+    proptest! {
+        /// Whatever alarms are set or inherited, each queue pair is due exactly at its deadline.
+        #[test]
+        fn queue_pairs_are_due_at_their_deadlines(
+            steps in prop::collection::vec((0u32..3, prop::option::of(1u64..40), any::<bool>()), 0..200),
+        ) {
+            let (mut schedule, mut model) = (TurnSchedule::new(FIRST), [Time::MAX; 3]);
+            (0..3).for_each(|number| schedule.start(FIRST + number));
+            for (now, (number, wait, again)) in (0..).zip(steps) {
+                if again {
+                    schedule.start(FIRST + number);
+                }
+                let due = wait.map_or(Time::MAX, |wait| at(now + wait));
+                schedule.set_due(FIRST + number, due);
+                model[number as usize] = due;
+                for (number, due) in (FIRST..).zip(&mut model) {
+                    if *due <= at(now) {
+                        prop_assert_eq!(schedule.pop_due(at(now)), Some(number));
+                        *due = Time::MAX;
+                    }
+                }
+                prop_assert_eq!(schedule.pop_due(at(now)), None);
+            }
+        }
     }
 }
