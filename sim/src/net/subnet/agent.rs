@@ -230,7 +230,9 @@ impl SwitchAgent {
         self.attributes.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
         self.attributes.port.set_gid_prefix(LINK_LOCAL_PREFIX);
         self.info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
-        let linked = (1..).zip(&self.cables).filter(|(_, cable)| cable.port_state() > PortState::Down as u8);
+        // Inclusive, because `zip` asks for the number after that of the last port.
+        let ports = (1..=u8::MAX).zip(&self.cables);
+        let linked = ports.filter(|(_, cable)| cable.port_state() > PortState::Down as u8);
         linked.map(|(port, _)| port).collect()
     }
 

@@ -298,7 +298,8 @@ impl RemoteSwitch {
 
     /// The next port whose P_Key enforcement must be switched on or off.
     fn next_enforced(&self) -> Option<SwitchRequest> {
-        let ports = (1..).zip(self.ports.get(1..)?);
+        // Inclusive, because `zip` asks for the number after that of the last port, and a node may claim 255 ports.
+        let ports = (1..=u8::MAX).zip(self.ports.get(1..)?);
         let mut linked = ports.filter(|(_, info)| info.port_state() > PortState::Down as u8);
         linked.find_map(|(port, info)| {
             let is_wanted = self.enforced.contains_key(&port);

@@ -211,6 +211,27 @@ fn a_new_master_clears_the_tables_of_the_former_one() {
     }
 }
 
+/// A node may claim as many ports as a byte counts; the manager must not count beyond.
+#[test]
+fn a_switch_with_every_port_number_is_configured() {
+    let (mut node, mut info) = (NodeInfo::new(), SwitchInfo::new());
+    node.set_num_ports(255).set_node_guid(0x52).set_port_guid(0x52);
+    info.set_linear_top(MANAGER_LID);
+    let mut remote = RemoteSwitch::new(Time::ZERO, node, vec![DEFAULT_PARTITION_KEY], false);
+    while !remote.is_configured() {
+        let mut response = remote.request(1);
+        match response.attribute().0 {
+            attribute::SWITCH_INFO => response.write(&info),
+            attribute::PORT_INFO => response.write(PortInfo::new().set_port_state(1)),
+            other => assert_eq!(other, attribute::NODE_DESCRIPTION),
+        }
+        remote.accept(Time::ZERO, &response);
+    }
+    let mut agent = SwitchAgent::of_manager(&SubnetConfig::default());
+    agent.handle_link(Time::ZERO, 254, true);
+    assert_eq!(agent.obey_own(&Partitions::of_all(&[0xffff])), [254]);
+}
+
 const fn linear_place(block: u32) -> BlockPlace {
     BlockPlace { attribute: attribute::LINEAR_FORWARDING, modifier: block }
 }
