@@ -1,5 +1,6 @@
 //! The SM's requests to one port or switch: one outstanding request, a few retries, and a recheck at every sweep.
 
+use crate::wire::management::SubnetPacket;
 use bareverbs_prm::time::{Duration, Time};
 
 /// Time limit for a response.
@@ -14,6 +15,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct Exchange {
     /// Transaction ID of the outstanding request; 0 if there is none.
     transaction: u64,
+    /// Attribute and modifier that it is about.
+    asked: (u16, u32),
     /// Attempts so far.
     attempts: u8,
     /// Time of the next retry or sweep.
@@ -24,12 +27,12 @@ pub(super) struct Exchange {
 
 impl Exchange {
     pub(super) const fn new(now: Time) -> Self {
-        Self { transaction: 0, attempts: 0, due: now, checked: None }
+        Self { transaction: 0, asked: (0, 0), attempts: 0, due: now, checked: None }
     }
 
     /// Starts a request.
-    pub(super) fn begin(&mut self, now: Time, transaction: u64) {
-        self.transaction = transaction;
+    pub(super) fn begin(&mut self, now: Time, request: &SubnetPacket) {
+        (self.transaction, self.asked) = (request.transaction(), request.attribute());
         self.attempts += 1;
         self.due = now + RESPONSE_TIMEOUT;
     }
@@ -37,6 +40,11 @@ impl Exchange {
     /// The response arrived: the next request may follow at once.
     pub(super) const fn end(&mut self, now: Time) {
         (self.transaction, self.attempts, self.due) = (0, 0, now);
+    }
+
+    /// Forgets the request, which is not repeated. Its response is no longer expected.
+    pub(super) const fn forget(&mut self) {
+        self.transaction = 0;
     }
 
     /// The target is in order: wait for the next sweep.
@@ -70,9 +78,14 @@ impl Exchange {
         self.attempts >= ATTEMPTS
     }
 
-    /// Transaction ID of the outstanding request; 0 if there is none.
-    pub(super) const fn transaction(&self) -> u64 {
-        self.transaction
+    /// Transaction ID of the outstanding request.
+    pub(super) fn transaction(&self) -> Option<u64> {
+        Some(self.transaction).filter(|transaction| *transaction != 0)
+    }
+
+    /// Whether a packet responds to the outstanding request: it has the request's transaction ID and attribute.
+    pub(super) fn is_answered_by(&self, response: &SubnetPacket) -> bool {
+        self.transaction() == Some(response.transaction()) && self.asked == response.attribute()
     }
 
     /// Whether a request is outstanding.

@@ -121,8 +121,9 @@ impl Neighbour {
 
     /// Whether there is nothing to send now. An SM that does not respond is forgotten.
     pub(super) fn rests(&mut self, now: Time) -> bool {
-        if self.exchange.is_spent() {
-            self.skip();
+        if self.exchange.is_spent() && self.skip() {
+            // A late response would be taken for that of the next request.
+            self.exchange.forget();
         }
         self.exchange.rests(now)
     }

@@ -320,7 +320,7 @@ impl Switch {
         Some(Egress::Own { port, frame, icrc })
     }
 
-    const fn subnet(&self) -> Option<&Subnet> {
+    pub(super) const fn subnet(&self) -> Option<&Subnet> {
         match &self.table {
             Table::Ethernet(_) => None,
             Table::InfiniBand(subnet) => Some(subnet),

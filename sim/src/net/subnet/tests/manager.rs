@@ -1,10 +1,11 @@
 //! The SM against ports that respond, lose their state, or stay silent.
 
-use super::{Agent, converse, subnet};
+use super::{Agent, check_pending, converse, subnet};
 use crate::net::switch::{Egress, Switch};
 use crate::net::{MANAGER_LID, SubnetConfig};
 use crate::wire::infiniband::parse;
-use crate::wire::management::{PortState, SubnetPacket};
+use crate::wire::management::attributes::SmInfo;
+use crate::wire::management::{PortState, SubnetPacket, attribute};
 use bareverbs_prm::time::{Duration, Time};
 
 /// The only port that a frame leaves through.
@@ -148,4 +149,77 @@ fn a_port_gets_the_lid_that_the_manager_knows_for_its_guid() {
     converse(&mut switch, &mut agents, Time::ZERO);
     let lids: Vec<u16> = agents.iter().map(|agent| agent.lid).collect();
     assert_eq!(lids, [7, 8, 9, 10], "neither multicast LIDs nor the SM's LID are assigned");
+}
+
+/// The only packet that the SM sends.
+fn only_request(switch: &mut Switch) -> Vec<u8> {
+    let Some(Egress::Own { frame, .. }) = switch.poll() else { panic!("a request") };
+    assert_eq!(switch.poll(), None);
+    frame
+}
+
+fn replug(switch: &mut Switch) -> Vec<u8> {
+    switch.handle_link(Time::ZERO, 0, false);
+    switch.handle_link(Time::ZERO, 0, true);
+    only_request(switch)
+}
+
+/// Another port may be behind a link that comes back, so a response that was on its way is not about that port.
+#[test]
+fn a_response_of_a_port_that_has_left_is_ignored() {
+    let mut switch = Switch::infiniband(SubnetConfig::default());
+    let (mut left, mut agents) = (Agent::new(0xa), [Agent::new(0xb)]);
+    let late = left.answer(&replug(&mut switch));
+    let request = replug(&mut switch);
+    switch.handle_frame(Time::ZERO, 0, &late);
+    assert_eq!(switch.poll(), None);
+    switch.handle_frame(Time::ZERO, 0, &agents[0].answer(&request));
+    converse(&mut switch, &mut agents, Time::ZERO);
+    assert_eq!(switch.members().map(|member| member.guid).collect::<Vec<_>>(), [0xb]);
+    for _ in 0..100 {
+        replug(&mut switch);
+        check_pending(&switch);
+    }
+}
+
+#[test]
+fn a_response_about_another_attribute_is_ignored() {
+    let mut switch = Switch::infiniband(SubnetConfig::default());
+    let response = Agent::new(0xa).answer(&replug(&mut switch));
+    let packet = SubnetPacket::of(&parse(&response).unwrap()).unwrap();
+    for (at, byte) in [(17, attribute::PORT_INFO as u8), (23, 1)] {
+        let mut bytes = *packet.bytes();
+        bytes[at] = byte;
+        let other = SubnetPacket::from_payload(&bytes).unwrap();
+        switch.handle_frame(Time::ZERO, 0, &other.to_frame(0, 0).0);
+        assert_eq!(switch.poll(), None, "byte {at}");
+    }
+    switch.handle_frame(Time::ZERO, 0, &response);
+    only_request(&mut switch);
+}
+
+/// The SM gives up an optional request after a few attempts, and its next one is about something else.
+#[test]
+fn a_response_to_an_optional_request_that_was_given_up_is_ignored() {
+    let (mut switch, mut agent) = (Switch::infiniband(SubnetConfig::default()), Agent::new(0xa));
+    agent.manager = Some(SmInfo::new());
+    switch.handle_link(Time::ZERO, 0, true);
+    let (mut now, mut late, mut asked) = (Time::ZERO, Vec::new(), 0);
+    while asked < 4 || switch.members().all(|member| !member.is_active) {
+        while let Some(Egress::Own { frame, .. }) = switch.poll() {
+            let request = SubnetPacket::of(&parse(&frame).unwrap()).unwrap();
+            if request.attribute().0 == attribute::SM_INFO {
+                (late, asked) = (agent.answer(&frame), asked + 1);
+            } else {
+                switch.handle_frame(now, 0, &agent.answer(&frame));
+            }
+        }
+        now = switch.poll_timeout().expect("a retry or a sweep");
+        switch.handle_timeout(now);
+    }
+    check_pending(&switch);
+    assert_eq!(switch.poll(), None, "given up");
+    switch.handle_frame(now, 0, &late);
+    assert_eq!(switch.poll(), None);
+    assert!(switch.members().all(|member| member.is_active));
 }

@@ -160,6 +160,12 @@ fn subnet_of(config: SubnetConfig, mut agents: Vec<Agent>) -> (Switch, Vec<Agent
     (switch, agents)
 }
 
+/// Checks what the SM on a switch notes about its requests, if there is one.
+fn check_pending(switch: &Switch) {
+    let managing = switch.subnet().and_then(|subnet| subnet.managing.as_deref());
+    managing.into_iter().for_each(|managing| managing.manager.check_pending());
+}
+
 fn gid(guid: u64) -> [u8; 16] {
     (u128::from(PREFIX) << 64 | u128::from(guid)).to_be_bytes()
 }

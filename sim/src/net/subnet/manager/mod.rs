@@ -7,6 +7,9 @@
 //! few times. Every sweep rechecks every node: a port that has lost its state, as after a reset, is brought up again
 //! with the same LID. A switch reports link changes by a trap; if the trap is lost, the next sweep finds them.
 
+mod pending;
+mod requests;
+
 use super::agent::MANAGER_LID;
 use super::config::SubnetConfig;
 use super::end_port::EndPort;
@@ -22,6 +25,7 @@ use crate::net::topology::NodeKind;
 use crate::wire::management::attributes::{CapabilityDetails, NodeInfo, Notice, PortInfo, SwitchInfo};
 use crate::wire::management::{HOPS, Method, SubnetPacket, attribute, status};
 use bareverbs_prm::time::Time;
+use pending::{PendingRequests, RequestTarget};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zerocopy::FromBytes;
 
@@ -48,13 +52,6 @@ pub struct Member {
     pub is_active: bool,
 }
 
-/// Target of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RequestTarget {
-    Port(SwitchPort),
-    Switch(u64),
-}
-
 /// The subnet manager; see the module.
 #[derive(Debug)]
 pub(super) struct Manager {
@@ -63,8 +60,7 @@ pub(super) struct Manager {
     switches: BTreeMap<u64, RemoteSwitch>,
     lids: Lids,
     transactions: u64,
-    /// Outstanding requests by transaction ID.
-    open: BTreeMap<u64, RequestTarget>,
+    pending: PendingRequests,
     /// Packets to send, each with its egress port.
     packets: VecDeque<(u8, SubnetPacket)>,
     /// Ports that came into service or went out of it.
@@ -90,7 +86,7 @@ impl Manager {
             switches: BTreeMap::new(),
             lids,
             transactions: 0,
-            open: BTreeMap::new(),
+            pending: PendingRequests::default(),
             packets: VecDeque::new(),
             service: VecDeque::new(),
             others: VecDeque::new(),
@@ -137,18 +133,18 @@ impl Manager {
         self.find_next_due();
     }
 
-    /// Handles a response that arrived at a port of the own switch. A late response or an error status changes nothing.
+    /// Handles a response that arrived at a port of the own switch. A response that no target waits for, or an error
+    /// status, changes nothing.
     pub(super) fn handle_response(&mut self, now: Time, port: u8, response: &SubnetPacket) {
-        let transaction = response.transaction();
-        let Some(target) = self.open.get(&transaction).copied() else { return };
+        let Some(target) = self.pending.target(response.transaction()) else { return };
         let is_way = self.route(target).is_some_and(|route| route.first() == Some(&port));
-        if response.method() != Method::Response || !is_way {
+        let is_asked = self.exchange(target).is_some_and(|exchange| exchange.is_answered_by(response));
+        if response.method() != Method::Response || !is_way || !is_asked {
             return;
         }
         if response.status() != status::OK {
-            return self.hear_refusal(now, transaction, target);
+            return self.hear_refusal(now, target);
         }
-        self.open.remove(&transaction);
         match target {
             RequestTarget::Port(at) => self.hear_port(now, at, response),
             RequestTarget::Switch(guid) => self.hear_switch(now, guid, response),
@@ -158,10 +154,9 @@ impl Manager {
     }
 
     /// Handles an error status. An optional request is skipped, all others are retried.
-    fn hear_refusal(&mut self, now: Time, transaction: u64, target: RequestTarget) {
+    fn hear_refusal(&mut self, now: Time, target: RequestTarget) {
         let RequestTarget::Port(at) = target else { return };
         if self.neighbours.get_mut(&at).is_some_and(|neighbour| neighbour.refuse(now)) {
-            self.open.remove(&transaction);
             self.send_request(now, target);
             self.find_next_due();
         }
@@ -393,15 +388,24 @@ impl Manager {
     }
 
     fn unplug(&mut self, at: SwitchPort) {
-        let Some(gone) = self.neighbours.remove(&at) else { return };
+        let Some(far) = self.drop_port(at) else { return };
         self.is_changed = true;
-        self.service.extend(gone.service_end());
-        if let Some(far) = gone.as_switch() {
+        if let Some(far) = far {
             // The link is down at both ends, whichever end reports it first.
-            let back = self.neighbours.get(&far).and_then(Neighbour::as_switch);
-            self.neighbours.retain(|end, _| *end != far || back != Some(at));
+            if self.neighbours.get(&far).and_then(Neighbour::as_switch) == Some(at) {
+                self.drop_port(far);
+            }
             self.find_routes();
         }
+    }
+
+    /// Drops a neighbour and its request. Returns the other switch's port, if the neighbour is a switch; `None` if
+    /// there is no neighbour.
+    fn drop_port(&mut self, at: SwitchPort) -> Option<Option<SwitchPort>> {
+        let gone = self.neighbours.remove(&at)?;
+        self.follow(RequestTarget::Port(at));
+        self.service.extend(gone.service_end());
+        Some(gone.as_switch())
     }
 
     fn hear_port(&mut self, now: Time, at: SwitchPort, response: &SubnetPacket) {
@@ -479,14 +483,17 @@ impl Manager {
         for (guid, switch) in &mut self.switches {
             switch.route = routes.remove(guid).unwrap_or_default();
         }
-        let gone = self.switches.values().filter(|switch| switch.route.is_empty());
-        self.service.extend(gone.filter_map(RemoteSwitch::service_end));
-        self.switches.retain(|_, switch| !switch.route.is_empty());
-        let (own, switches) = (self.config.guid, &self.switches);
-        let is_gone = |at: &SwitchPort| at.switch != own && !switches.contains_key(&at.switch);
-        let gone = self.neighbours.iter().filter(|(at, _)| is_gone(at));
-        self.service.extend(gone.filter_map(|(_, neighbour)| neighbour.service_end()));
-        self.neighbours.retain(|at, _| !is_gone(at));
+        let gone = self.switches.iter().filter(|(_, switch)| switch.route.is_empty());
+        let gone: Vec<u64> = gone.map(|(guid, _)| *guid).collect();
+        for guid in gone {
+            self.service.extend(self.switches.remove(&guid).and_then(|switch| switch.service_end()));
+            self.follow(RequestTarget::Switch(guid));
+        }
+        let ports = self.neighbours.keys().filter(|at| !self.knows_switch(at.switch));
+        let gone: Vec<SwitchPort> = ports.copied().collect();
+        for at in gone {
+            self.drop_port(at);
+        }
     }
 
     /// Ports of a switch with the switches attached to them.
@@ -523,45 +530,5 @@ impl Manager {
         let ports = self.neighbours.values().filter_map(Neighbour::port_guid);
         let switches = self.switches.values().map(|switch| switch.attributes.node.port_guid());
         self.lids.of(guid, || ports.chain(switches).collect()).unwrap_or(0)
-    }
-
-    /// Sends a switch's next request at once, if it has one.
-    fn wake(&mut self, now: Time, guid: u64) {
-        let Some(switch) = self.switches.get_mut(&guid) else { return };
-        if !switch.exchange.is_open() && !switch.is_configured() {
-            switch.exchange.end(now);
-            self.send_request(now, RequestTarget::Switch(guid));
-        }
-    }
-
-    /// Sends or resends the next request to a target. A target that is up, or does not respond, is left alone until the
-    /// next sweep.
-    fn send_request(&mut self, now: Time, target: RequestTarget) {
-        let Some(route) = self.route(target) else { return };
-        let transaction = self.transactions + 1;
-        let (exchange, mut packet) = match target {
-            RequestTarget::Port(at) => {
-                let Some(neighbour) = self.neighbours.get_mut(&at) else { return };
-                if neighbour.rests(now) {
-                    return;
-                }
-                let packet = neighbour.request(&self.config, self.is_successor, transaction);
-                (&mut neighbour.exchange, packet)
-            }
-            RequestTarget::Switch(guid) => {
-                let Some(switch) = self.switches.get_mut(&guid) else { return };
-                if switch.exchange.rests(now) {
-                    return;
-                }
-                let packet = switch.request(transaction);
-                (&mut switch.exchange, packet)
-            }
-        };
-        self.open.remove(&exchange.transaction());
-        exchange.begin(now, transaction);
-        self.open.insert(transaction, target);
-        self.transactions = transaction;
-        let leaves = packet.leave_along(&route);
-        self.packets.extend(route.first().filter(|_| leaves).map(|port| (*port, packet)));
     }
 }

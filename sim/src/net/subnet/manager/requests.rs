@@ -1,0 +1,79 @@
+//! The SM's requests to ports and switches.
+
+use super::Manager;
+use super::pending::RequestTarget;
+use crate::net::subnet::exchange::Exchange;
+use crate::wire::management::SubnetPacket;
+use bareverbs_prm::time::Time;
+
+impl Manager {
+    /// Sends a switch's next request at once, if it has one.
+    pub(super) fn wake(&mut self, now: Time, guid: u64) {
+        let Some(switch) = self.switches.get_mut(&guid) else { return };
+        if !switch.exchange.is_open() && !switch.is_configured() {
+            switch.exchange.end(now);
+            self.send_request(now, RequestTarget::Switch(guid));
+        }
+    }
+
+    /// Sends or resends the next request to a target. A target that is up, or does not respond, is left alone until the
+    /// next sweep.
+    pub(super) fn send_request(&mut self, now: Time, target: RequestTarget) {
+        let route = self.route(target);
+        let sent = route.and_then(|route| Some((self.begin_request(now, target)?, route)));
+        self.follow(target);
+        if let Some((mut packet, route)) = sent {
+            let leaves = packet.leave_along(&route);
+            self.packets.extend(route.first().filter(|_| leaves).map(|port| (*port, packet)));
+        }
+    }
+
+    /// The next request to a target, unless the target rests.
+    fn begin_request(&mut self, now: Time, target: RequestTarget) -> Option<SubnetPacket> {
+        let transaction = self.transactions + 1;
+        let (exchange, packet) = match target {
+            RequestTarget::Port(at) => {
+                let neighbour = self.neighbours.get_mut(&at)?;
+                if neighbour.rests(now) {
+                    return None;
+                }
+                let packet = neighbour.request(&self.config, self.is_successor, transaction);
+                (&mut neighbour.exchange, packet)
+            }
+            RequestTarget::Switch(guid) => {
+                let switch = self.switches.get_mut(&guid)?;
+                if switch.exchange.rests(now) {
+                    return None;
+                }
+                let packet = switch.request(transaction);
+                (&mut switch.exchange, packet)
+            }
+        };
+        exchange.begin(now, &packet);
+        self.transactions = transaction;
+        Some(packet)
+    }
+
+    /// State of the requests to a target; `None` if the target is gone.
+    pub(super) fn exchange(&self, target: RequestTarget) -> Option<&Exchange> {
+        match target {
+            RequestTarget::Port(at) => self.neighbours.get(&at).map(|neighbour| &neighbour.exchange),
+            RequestTarget::Switch(guid) => self.switches.get(&guid).map(|switch| &switch.exchange),
+        }
+    }
+
+    /// Notes whether a target still waits for a response, after a step that may have changed that.
+    pub(super) fn follow(&mut self, target: RequestTarget) {
+        let transaction = self.exchange(target).and_then(Exchange::transaction);
+        self.pending.set(target, transaction);
+    }
+
+    /// Checks that exactly the requests that targets wait for are outstanding.
+    #[cfg(test)]
+    pub(in crate::net::subnet) fn check_pending(&self) {
+        let ports = self.neighbours.keys().map(|at| RequestTarget::Port(*at));
+        let targets = ports.chain(self.switches.keys().map(|guid| RequestTarget::Switch(*guid)));
+        let waiting = targets.filter_map(|target| Some((self.exchange(target)?.transaction()?, target)));
+        assert_eq!(*self.pending.all(), waiting.collect());
+    }
+}
