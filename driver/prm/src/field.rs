@@ -73,7 +73,7 @@ pub const fn check_layout<const N: usize>(fields: &[FieldInfo]) {
         assert!(width > 0, "a field has no bits");
         assert!((start + width) as usize <= N * 32, "a field leaves its structure");
         let mut at = start;
-        while at < start + width {
+        while at < start + width && !fields[i].is_alternative {
             let room = 32 - at % 32;
             let left = start + width - at;
             let take = if left < room { left } else { room };
@@ -110,6 +110,8 @@ pub fn set_bits<T: FieldValue>(dword: &mut U32, hi: u32, lo: u32, value: T) {
 /// * `wide get / set: u64 = D, "path";` dwords `D` and `D + 1`, most significant first
 /// * `bytes get / set: N = D, "path";` `N` bytes from dword `D`, in memory order
 /// * `part get / get_mut: Struct = D, "path";` another structure from dword `D`
+/// * `or get / set: Type = D[hi:lo], "path";` like `bits`, but another meaning of bits that have one already (a union): only
+///   this kind may overlap others, and `Debug` leaves it out
 #[macro_export]
 macro_rules! layout {
     (
@@ -213,6 +215,9 @@ macro_rules! layout_field {
             self
         }
     };
+    ($(#[$meta:meta])* or $($field:tt)*) => {
+        $crate::layout_field!($(#[$meta])* bits $($field)*);
+    };
     ($(#[$meta:meta])* wide $get:ident / $set:ident : u64 = $dw:literal) => {
         $(#[$meta])*
         #[doc = concat!("64 bits from dword ", $dw, ".")]
@@ -271,13 +276,29 @@ macro_rules! layout_info {
             bit_offset: $dw * 32 + 31 - $hi,
             bit_width: $hi - $lo + 1,
             part: None,
+            is_alternative: false,
         }
     };
+    (or $($field:tt)*) => {
+        $crate::field::FieldInfo { is_alternative: true, ..$crate::layout_info!(bits $($field)*) }
+    };
     (wide u64, $dw:literal, $path:literal) => {
-        $crate::field::FieldInfo { path: $path, bit_offset: $dw * 32, bit_width: 64, part: None }
+        $crate::field::FieldInfo {
+            path: $path,
+            bit_offset: $dw * 32,
+            bit_width: 64,
+            part: None,
+            is_alternative: false,
+        }
     };
     (bytes $len:literal, $dw:literal, $path:literal) => {
-        $crate::field::FieldInfo { path: $path, bit_offset: $dw * 32, bit_width: $len * 8, part: None }
+        $crate::field::FieldInfo {
+            path: $path,
+            bit_offset: $dw * 32,
+            bit_width: $len * 8,
+            part: None,
+            is_alternative: false,
+        }
     };
     (part $ty:tt, $dw:literal, $path:literal) => {
         $crate::field::FieldInfo {
@@ -285,6 +306,7 @@ macro_rules! layout_info {
             bit_offset: $dw * 32,
             bit_width: $ty::SIZE as u32 * 8,
             part: Some(&<$ty as $crate::field::Layout>::INFO),
+            is_alternative: false,
         }
     };
 }
@@ -294,6 +316,9 @@ macro_rules! layout_info {
 #[macro_export]
 macro_rules! layout_order {
     (bits) => {
+        $crate::field::ByteOrder::BigEndian
+    };
+    (or) => {
         $crate::field::ByteOrder::BigEndian
     };
     (wide) => {
@@ -314,6 +339,7 @@ macro_rules! layout_debug {
             $s.field(stringify!($get), &format_args!("{value:#x?}"));
         }
     };
+    ($s:ident, $self:ident, or $get:ident $ty:tt) => {};
     ($s:ident, $self:ident, wide $get:ident $ty:tt) => {
         if $self.$get() != 0 {
             $s.field(stringify!($get), &format_args!("{:#x}", $self.$get()));
@@ -339,6 +365,7 @@ mod tests {
         /// Inner.
         pub struct Inner, "inner", 2;
         bits low / set_low: u8 = 0[4:0], "low";
+        or lowest / set_lowest: u8 = 0[1:0], "lowest";
         bits flag / set_flag: bool = 1[31:31], "flag";
     }
     layout! {
@@ -362,6 +389,29 @@ mod tests {
         assert_eq!(s.as_bytes(), expected);
         assert_eq!((s.opcode(), s.inner().low(), s.inner().flag()), (0x104, 0x1f, true));
         assert_eq!(Outer::INFO.fields[2].part.map(|p| p.prm_name), Some("inner"));
+    }
+
+    #[test]
+    fn an_alternative_is_another_meaning_of_the_same_bits() {
+        let mut s = Inner::new();
+        s.set_low(0x1f).set_lowest(0);
+        assert_eq!((s.low(), s.lowest()), (0x1c, 0));
+        assert_eq!(Inner::FIELDS.lowest.mask(), 3);
+        assert!(!Inner::INFO.fields[0].is_alternative && Inner::INFO.fields[1].is_alternative);
+    }
+
+    #[test]
+    #[should_panic(expected = "two fields overlap")]
+    fn other_fields_that_overlap_are_refused() {
+        let whole =
+            FieldInfo { bit_offset: 0, bit_width: 32, is_alternative: false, ..Inner::INFO.fields[0] };
+        check_layout::<2>(&[whole, Inner::INFO.fields[0]]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves its structure")]
+    fn an_alternative_outside_its_structure_is_refused() {
+        check_layout::<1>(&[FieldInfo { bit_offset: 32, ..Inner::INFO.fields[1] }]);
     }
 
     #[test]

@@ -123,7 +123,7 @@ fn the_comparison_can_fail() {
     use bareverbs_prm::field::FieldInfo;
     const fn moved(bit_offset: u32, bit_width: u32) -> LayoutInfo {
         const fn lid(bit_offset: u32, bit_width: u32) -> FieldInfo {
-            FieldInfo { path: "LID", bit_offset, bit_width, part: None }
+            FieldInfo { path: "LID", bit_offset, bit_width, part: None, is_alternative: false }
         }
         const RIGHT: &[FieldInfo] = &[lid(128, 16)];
         const BESIDE: &[FieldInfo] = &[lid(129, 16)];

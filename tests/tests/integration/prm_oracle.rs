@@ -101,7 +101,7 @@ fn faults_of(info: &LayoutInfo) -> Vec<String> {
 }
 
 const fn field(path: &'static str, bit_offset: u32, bit_width: u32) -> FieldInfo {
-    FieldInfo { path, bit_offset, bit_width, part: None }
+    FieldInfo { path, bit_offset, bit_width, part: None, is_alternative: false }
 }
 
 const fn alloc_pd_out(fields: &'static [FieldInfo]) -> LayoutInfo {
@@ -137,7 +137,7 @@ fn a_structure_at_a_wrong_offset_is_found() {
         LayoutInfo { name: "CreateCqIn", prm_name: "create_cq_in", dwords: 68, fields }
     }
     const fn part(bit_offset: u32) -> FieldInfo {
-        FieldInfo { path: "cq_context", bit_offset, bit_width: 512, part: Some(&CONTEXT) }
+        FieldInfo { part: Some(&CONTEXT), ..field("cq_context", bit_offset, 512) }
     }
     assert_eq!(faults_of(&create_cq(128)), [""; 0]);
     assert_eq!(faults_of(&create_cq(160)).len(), 1);
