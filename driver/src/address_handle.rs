@@ -10,7 +10,7 @@ use crate::hal::Hal;
 use crate::work_completion::{NetworkType, WorkCompletion};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::PortType;
-use bareverbs_prm::wqe::AddressVector as Segment;
+use bareverbs_prm::wqe::{AddressVector as Segment, OWN_QKEY};
 use core::fmt;
 use zerocopy::IntoBytes;
 
@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 /// bytes (IBTA v1.4 §11.4.1.2; RoCEv2 A17.4.5.2).
 pub const ROUTE_HEADER: usize = 40;
 /// A Q_Key with this bit set makes the sender use the Q_Key of its own queue pair (IBTA v1.4 §10.2, Q_Keys).
-pub const OWN_Q_KEY: u32 = 1 << 31;
+pub const OWN_Q_KEY: u32 = OWN_QKEY;
 /// The queue pair number of every port's general services, and their Q_Key (IBTA v1.4 §3.9.2, §9.2.4).
 pub const GENERAL_SERVICES_QPN: Qpn = Qpn::from_low_bits(1);
 /// Q_Key of [`GENERAL_SERVICES_QPN`].
@@ -28,10 +28,6 @@ pub const MULTICAST_QPN: Qpn = Qpn::from_low_bits(0xff_ffff);
 
 /// The first LID of multicast groups (IBTA v1.4 §4.1.3).
 const MULTICAST_LIDS: u16 = 0xc000;
-/// The vector has all 48 bytes.
-const EXTENDED: u32 = 1 << 31;
-/// There is a global route header, or an IP header.
-const HAS_ROUTE: u32 = 1 << 30;
 /// Hop limit of an answer: the maximum.
 const ANSWER_HOPS: u8 = 255;
 /// Words of an address segment.
@@ -171,7 +167,7 @@ impl AddressHandle {
     /// the Q_Key of the sending queue pair.
     pub fn destination(&self, qpn: Qpn, q_key: u32) -> Destination {
         let mut segment = self.segment;
-        segment.set_qkey(q_key).set_destination(EXTENDED | qpn.value());
+        segment.set_qkey(q_key).set_extended(true).set_dqpn(qpn);
         let mut words = [0; WORDS];
         for (word, bytes) in words.iter_mut().zip(segment.as_bytes().chunks_exact(8)) {
             *word = bytes.try_into().map_or(0, u64::from_ne_bytes);
@@ -189,7 +185,7 @@ impl Destination {
 fn over_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<Segment, AddressHandleError> {
     check_ethernet(device, vector)?;
     let mut segment = Segment::new();
-    segment.set_stat_rate_sl((vector.service_level & 7) << 1).set_rlid(vector.udp_source_port);
+    segment.set_roce_sl(vector.service_level).set_udp_sport(vector.udp_source_port);
     set_route(&mut segment, vector);
     segment.set_remote_mac(vector.mac);
     Ok(segment)
@@ -204,7 +200,7 @@ fn over_infiniband(vector: &AddressVector) -> Result<Segment, AddressHandleError
         return Err(AddressHandleError::NoPeer);
     }
     let mut segment = Segment::new();
-    segment.set_stat_rate_sl(vector.service_level & 0xf).set_rlid(vector.lid).set_destination(EXTENDED);
+    segment.set_sl(vector.service_level).set_rlid(vector.lid).set_extended(true);
     if !vector.gid.is_zero() {
         set_route(&mut segment, vector);
     }
@@ -240,16 +236,18 @@ fn set_route(segment: &mut Segment, vector: &AddressVector) {
     segment
         .set_tclass(vector.traffic_class)
         .set_hop_limit(vector.hop_limit)
-        .set_grh_gid_fl(HAS_ROUTE | u32::from(vector.gid_index) << 20 | vector.flow_label)
+        .set_grh(true)
+        .set_sgid_index(vector.gid_index)
+        .set_flow_label(vector.flow_label)
         .set_rgid(vector.gid.0)
-        .set_destination(EXTENDED);
+        .set_extended(true);
 }
 
 fn check_limits(vector: &AddressVector) -> Result<(), AddressHandleError> {
-    let levels = if vector.lid == 0 { 7 } else { 15 };
+    let level = if vector.lid == 0 { Segment::FIELDS.roce_sl } else { Segment::FIELDS.sl };
     let limits = [
-        ("flow_label", vector.flow_label, 0xf_ffff),
-        ("service_level", u32::from(vector.service_level), levels),
+        ("flow_label", vector.flow_label, Segment::FIELDS.flow_label.mask() as u32),
+        ("service_level", u32::from(vector.service_level), level.mask() as u32),
     ];
     if let Some(&(name, asked, limit)) = limits.iter().find(|(_, asked, limit)| asked > limit) {
         return Err(AddressHandleError::Limit { name, asked, limit });

@@ -15,6 +15,8 @@ pub const BASIC_BLOCK: usize = 64;
 pub const SEGMENT: usize = 16;
 /// The key that ends the scatter list of a receive WQE early.
 pub const INVALID_LKEY: Mkey = Mkey::new(0x100);
+/// A Q_Key with this bit set is not sent: the device sends that of the queue pair (IBTA v1.4 §10.2, Q_Keys).
+pub const OWN_QKEY: u32 = 1 << 31;
 
 layout! {
     /// Control segment, the first 16 bytes of every send WQE.
@@ -97,18 +99,33 @@ layout! {
 
 layout! {
     /// Address vector of a datagram: where it goes, and through which key.
-    pub struct AddressVector, "mlx5_wqe_av", 12;
-    /// If the highest bit is set, that of the queue pair is meant (IBTA v1.4 §10.2, Q_Keys).
+    pub struct AddressVector, "mlx5_av", 12;
+    /// See [`OWN_QKEY`].
     bits qkey / set_qkey: u32 = 0[31:0], "key.qkey.qkey";
-    /// Bit 31 says that the vector has all 48 bytes; the low 24 are the queue pair.
-    bits destination / set_destination: u32 = 2[31:0], "dqp_dct";
-    bits stat_rate_sl / set_stat_rate_sl: u8 = 3[31:24], "stat_rate_sl";
-    bits fl_mlid / set_fl_mlid: u8 = 3[23:16], "fl_mlid";
+    /// The vector has all 48 bytes.
+    bits extended / set_extended: bool = 2[31:31], "dqp_dct.extended";
+    /// The queue pair that receives.
+    bits dqpn / set_dqpn: Qpn = 2[23:0], "dqp_dct.dqpn";
+    /// Limit of the rate; zero is none.
+    bits stat_rate / set_stat_rate: u8 = 3[31:28], "stat_rate_sl.stat_rate";
+    /// Service level on InfiniBand.
+    bits sl / set_sl: u8 = 3[27:24], "stat_rate_sl.sl";
+    /// Service level on RoCE: the priority in the VLAN tag.
+    or roce_sl / set_roce_sl: u8 = 3[27:25], "stat_rate_sl.roce_sl";
+    /// The packet goes to the own port.
+    bits fl / set_fl: bool = 3[23:23], "fl_mlid.fl";
+    /// Path bits of the source LID.
+    bits mlid / set_mlid: u8 = 3[22:16], "fl_mlid.mlid";
     bits rlid / set_rlid: u16 = 3[15:0], "rlid";
+    /// On RoCE, the UDP source port.
+    or udp_sport / set_udp_sport: u16 = 3[15:0], "udp_sport";
     bits tclass / set_tclass: u8 = 6[15:8], "tclass";
     bits hop_limit / set_hop_limit: u8 = 6[7:0], "hop_limit";
-    /// Bit 30 says that there is a global route header; then source GID index and flow label.
-    bits grh_gid_fl / set_grh_gid_fl: u32 = 7[31:0], "grh_gid_fl";
+    /// There is a global route header. On RoCE there always is: Linux sets the bit, rdma-core does not.
+    bits grh / set_grh: bool = 7[30:30], "grh_gid_fl.grh";
+    /// Index of the source GID.
+    bits sgid_index / set_sgid_index: u8 = 7[27:20], "grh_gid_fl.sgid_index";
+    bits flow_label / set_flow_label: u32 = 7[19:0], "grh_gid_fl.flow_label";
     bytes rgid / set_rgid: 16 = 8, "rgid";
 }
 
@@ -116,7 +133,7 @@ layout! {
 const REMOTE_MAC: core::ops::Range<usize> = 20..26;
 
 impl AddressVector {
-    /// Ethernet address of the receiver. On RoCE `rlid` is the UDP source port, and the service level is shifted by one.
+    /// Ethernet address of the receiver.
     pub fn remote_mac(&self) -> MacAddress {
         MacAddress(self.as_bytes()[REMOTE_MAC].try_into().unwrap_or_default())
     }

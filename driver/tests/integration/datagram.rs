@@ -52,11 +52,11 @@ fn a_datagram_carries_its_address() {
     let control: ControlSegment = read(&bytes);
     assert_eq!((control.opcode(), control.ds(), control.immediate()), (WqeOpcode::SendImm, 5, 0xabcd));
     let address: Segment = read(&bytes[16..]);
-    assert_eq!((address.qkey(), address.destination()), (Q_KEY, 1 << 31 | 0x77));
-    assert_eq!((address.stat_rate_sl(), address.fl_mlid(), address.rlid()), (5 << 1, 0, 0xc123));
-    assert_eq!((address.remote_mac(), address.tclass(), address.hop_limit()), (PEER, 0x6a, 33));
-    assert_eq!(address.grh_gid_fl(), 1 << 30 | 0x5_4321);
-    assert_eq!(address.rgid(), vector().gid.0);
+    let mut expected = Segment::new();
+    expected.set_qkey(Q_KEY).set_extended(true).set_dqpn(to(0x77)).set_roce_sl(5).set_udp_sport(0xc123);
+    expected.set_remote_mac(PEER).set_tclass(0x6a).set_hop_limit(33).set_rgid(vector().gid.0);
+    expected.set_grh(true).set_flow_label(0x5_4321);
+    assert_eq!(address, expected);
     let data: DataSegment = read(&bytes[64..]);
     assert_eq!((data.byte_count(), data.address()), (100, rig.region.address() + 64));
     assert_eq!(rig.record(), (0, 2), "an address and data take two blocks");
@@ -78,7 +78,7 @@ fn datagrams_of_a_batch_have_addresses_of_their_own() {
     for number in 1..=3 {
         let bytes = rig.send_bytes((number - 1) * 2, 128);
         let address: Segment = read(&bytes[16..]);
-        assert_eq!((address.destination(), address.qkey()), (1 << 31 | number, OWN_Q_KEY));
+        assert_eq!((address.extended(), address.dqpn(), address.qkey()), (true, to(number), OWN_Q_KEY));
         let header: InlineHeader = read(&bytes[64..]);
         assert_eq!((header.inline(), &bytes[68..74]), (true, &b"inline"[..]));
     }
@@ -179,7 +179,7 @@ fn groups_have_addresses_of_their_own() {
     rig.pair.post_send_to(&WorkRequest::send(1, &slices), &destination).unwrap();
     let address: Segment = read(&rig.send_bytes(0, 64)[16..]);
     assert_eq!(address.remote_mac(), MacAddress([1, 0, 0x5e, 1, 2, 3]));
-    assert_eq!(address.destination(), 1 << 31 | 0xff_ffff);
+    assert_eq!((address.extended(), address.dqpn()), (true, MULTICAST_QPN));
     let gid = Gid::from_ipv4([10, 0, 0, 2]);
     assert_eq!(
         AddressHandle::multicast(&rig.device, 0, gid).err(),

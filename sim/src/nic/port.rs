@@ -28,8 +28,6 @@ const ONLY_LID: u16 = 1;
 const CAPABILITIES: u32 = 1 << 3 | 1 << 6 | 1 << 11 | 1 << 14 | 1 << 22 | 1 << 25 | 1 << 26;
 /// ECN field of an ECN-capable packet: ECT(0), as ConnectX sends it.
 const CAPABLE: u8 = 0b10;
-/// `grh_gid_fl` of an address vector: a global route header is present.
-const HAS_GRH: u32 = 1 << 30;
 
 /// State of the port.
 #[derive(Debug)]
@@ -347,21 +345,17 @@ impl Port {
         if self.is_infiniband() {
             return Some(self.infiniband_datagram_route(vector));
         }
-        let word = vector.grh_gid_fl();
-        let source = self.address((word >> 20) as u8)?;
-        let peer = vector.destination() & 0xff_ffff;
+        let source = self.address(vector.sgid_index())?;
+        let (port, peer) = (vector.udp_sport(), vector.dqpn().value());
         Some(Route {
             source_mac: MacAddress::from_parts(source.source_mac_47_32(), source.source_mac_31_0()),
             destination_mac: vector.remote_mac(),
-            vlan: vlan_of(source).map(|id| {
-                // The service level of a RoCE address vector is in bits 3:1.
-                VlanTag { id, priority: vector.stat_rate_sl() >> 1 & 7, drop_eligible: false }
-            }),
+            vlan: vlan_of(source).map(|id| VlanTag { id, priority: vector.roce_sl(), drop_eligible: false }),
             network: network(source, Gid(vector.rgid()))?,
             traffic_class: vector.tclass() & !3 | self.ecn_of(vector.tclass() & 3, source),
             hop_limit: if vector.hop_limit() == 0 { 64 } else { vector.hop_limit() },
-            flow_label: word & 0xf_ffff,
-            udp_source_port: source_port(vector.rlid(), software_port, qpn.value(), peer),
+            flow_label: vector.flow_label(),
+            udp_source_port: source_port(port, software_port, qpn.value(), peer),
         })
     }
 
@@ -374,20 +368,18 @@ impl Port {
     /// The route of a QP0 datagram: over the management lane, without a global route header. In a datagram to
     /// the node at the other end of the link, the source LID does not matter (IBTA v1.4 §14.2.1.1).
     pub(crate) fn management_route(&self, vector: &AddressVector) -> Route {
-        let local = self.local(vector.rlid(), vector.fl_mlid() & 0x7f, 0, None);
+        let local = self.local(vector.rlid(), vector.mlid(), 0, None);
         let source = if local.destination == PERMISSIVE_LID { PERMISSIVE_LID } else { local.source };
         LocalRoute { source, virtual_lane: MANAGEMENT_LANE, ..local }.into()
     }
 
     fn infiniband_datagram_route(&self, vector: &AddressVector) -> Route {
-        let word = vector.grh_gid_fl();
-        let global = (word & HAS_GRH != 0).then(|| self.global((word >> 20) as u8, vector.rgid()));
-        let level = vector.stat_rate_sl() & 0xf;
+        let global = vector.grh().then(|| self.global(vector.sgid_index(), vector.rgid()));
         Route {
             traffic_class: vector.tclass(),
             hop_limit: vector.hop_limit(),
-            flow_label: word & 0xf_ffff,
-            ..self.local(vector.rlid(), vector.fl_mlid() & 0x7f, level, global).into()
+            flow_label: vector.flow_label(),
+            ..self.local(vector.rlid(), vector.mlid(), vector.sl(), global).into()
         }
     }
 

@@ -46,10 +46,7 @@ const LOG_SEND_BLOCKS: u8 = 8;
 const SEND_BLOCKS: u16 = 1 << LOG_SEND_BLOCKS;
 /// Q_Key of general services (IBTA v1.4 §9.2.4), and the queue pair number that they have at every port.
 const Q_KEY: u32 = 0x8001_0000;
-const GENERAL_SERVICES: u32 = 1;
-/// Flags of an address vector: it has all 48 bytes; it has a route header.
-const EXTENDED: u32 = 1 << 31;
-const HAS_ROUTE_HEADER: u32 = 1 << 30;
+const GENERAL_SERVICES: Qpn = Qpn::from_low_bits(1);
 const HOPS: u8 = 64;
 /// First UDP port of RoCEv2.
 const SOURCE_PORT: u16 = 0xc000;
@@ -227,11 +224,11 @@ impl GeneralServices {
         control.set_wqe_index(self.posted).set_opcode(WqeOpcode::Send).set_qpn(self.qpn);
         control.set_ds(SEGMENTS as u8).set_completion_mode(completion_mode::ALWAYS);
         let mut address = AddressVector::new();
-        address.set_qkey(Q_KEY).set_destination(EXTENDED | GENERAL_SERVICES);
+        address.set_qkey(Q_KEY).set_extended(true).set_dqpn(GENERAL_SERVICES);
         match datagram.receiver {
             Receiver::Ethernet { mac, gid, source_index } => {
-                address.set_rlid(SOURCE_PORT).set_remote_mac(mac).set_hop_limit(HOPS).set_rgid(gid.0);
-                address.set_grh_gid_fl(HAS_ROUTE_HEADER | u32::from(source_index) << 20);
+                address.set_udp_sport(SOURCE_PORT).set_remote_mac(mac).set_hop_limit(HOPS).set_rgid(gid.0);
+                address.set_grh(true).set_sgid_index(source_index);
             }
             Receiver::InfiniBand { lid } => {
                 address.set_rlid(lid);

@@ -17,6 +17,7 @@ use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CommandOpcode, PathMigration, PathMtu, QpState};
 use bareverbs_prm::psn::Psn;
+use bareverbs_prm::wqe::OWN_QKEY;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Longest message of a datagram queue pair, logarithm: one packet of the largest path MTU.
@@ -25,8 +26,8 @@ const LOG_DATAGRAM: u8 = 12;
 const LOG_ACK_FREQUENCY: u8 = 8;
 /// Atomics of 8 bytes as IBTA has them.
 const STANDARD_ATOMICS: u8 = 1;
-/// Q_Keys that only a privileged program may set (IBTA v1.4 §10.2.5).
-const PRIVILEGED_Q_KEY: u32 = 1 << 31;
+/// Q_Keys with this bit are privileged: only a privileged program may set them (IBTA v1.4 §10.2.5).
+const PRIVILEGED_Q_KEY: u32 = OWN_QKEY;
 /// `ib_mig_state`: migrated, rearm, armed.
 const MIGRATION_STATES: [PathMigration; 3] =
     [PathMigration::Migrated, PathMigration::Rearm, PathMigration::Armed];

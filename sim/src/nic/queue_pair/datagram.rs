@@ -22,6 +22,7 @@ use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::{EventType, QpState, ServiceType};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
+use bareverbs_prm::wqe::OWN_QKEY;
 use std::borrow::Cow;
 
 /// Bytes of a global route header. Every receive leaves that much room before the payload (IBTA v1.4
@@ -29,8 +30,6 @@ use std::borrow::Cow;
 const GRH: usize = 40;
 /// Base and datagram headers and the invariant CRC, as the payload length of the GRH counts them.
 const OTHER_HEADERS: usize = 12 + 8 + 4;
-/// A work request whose Q_Key has this bit set uses the Q_Key of the queue pair instead.
-const CONTROLLED_QKEY: u32 = 1 << 31;
 /// Queue pair number 0, which every port has (IBTA v1.4 §3.9.2).
 const MANAGEMENT: u32 = 0;
 const GENERAL_SERVICES: u32 = 1;
@@ -304,7 +303,7 @@ impl QueuePair {
             self.enter_error(bus, PendingResponses::Forgotten);
             return None;
         };
-        let controlled = vector.qkey() & CONTROLLED_QKEY != 0;
+        let controlled = vector.qkey() & OWN_QKEY != 0;
         let datagram = Datagram {
             source: self.shown_number(),
             qkey: if controlled { self.own_qkey() } else { vector.qkey() },
@@ -318,7 +317,7 @@ impl QueuePair {
             work,
         };
         self.end_wqe(bus, Ok(()));
-        self.dispatch_datagram(bus, Qpn::from_low_bits(vector.destination()), datagram)
+        self.dispatch_datagram(bus, vector.dqpn(), datagram)
     }
 
     /// Delivers or frames a datagram. On InfiniBand a datagram to this port alone needs no packet, and a port

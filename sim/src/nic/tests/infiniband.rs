@@ -3,7 +3,7 @@
 
 use super::commands::refused;
 use super::host::{CommandResult, Host};
-use super::verbs::{Node, Qp, Sge, create_qp, data};
+use super::verbs::{Node, Qp, Sge, create_qp, data, vector_to};
 use crate::nic::NicConfig;
 use crate::nic::syndrome;
 use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut};
@@ -140,9 +140,8 @@ fn datagram_node() -> Node {
 
 /// Sends eight bytes of the region to the queue pair itself.
 fn send_to_itself(node: &mut Node, edit: impl Fn(&mut AddressVector)) {
-    let mut vector = AddressVector::new();
-    vector.set_qkey(QKEY).set_destination(1 << 31 | node.qp.qpn.value()).set_rlid(1);
-    edit(&mut vector);
+    let mut vector = vector_to(node.qp.qpn, QKEY);
+    edit(vector.set_rlid(1));
     let segments = [vector.as_bytes(), &data(node.mr.sge(0, 8))].concat();
     node.post(WqeOpcode::Send, &segments);
     node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut crate::wire::FrameBuffer::new());
@@ -156,7 +155,7 @@ fn a_datagram_arrives_behind_a_route_header() {
     node.host.memory.put(node.mr.iova, b"datagram");
     node.post_receive(&[node.mr.sge(0x1000, 48)]);
     send_to_itself(&mut node, |v| {
-        v.set_grh_gid_fl(1 << 30 | 0x12345).set_rgid(gid).set_hop_limit(9);
+        v.set_grh(true).set_flow_label(0x12345).set_rgid(gid).set_hop_limit(9);
     });
     assert_eq!(node.expect().opcode(), CqeOpcode::Requester);
     let entry = node.expect();

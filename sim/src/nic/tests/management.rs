@@ -3,7 +3,7 @@
 
 use super::commands::refused;
 use super::host::{CommandResult, Host};
-use super::verbs::{Node, create_qp, data};
+use super::verbs::{Node, create_qp, data, vector_to};
 use crate::nic::syndrome;
 use crate::nic::{NicConfig, SubnetMembership};
 use crate::wire::infiniband::parse;
@@ -22,7 +22,7 @@ use bareverbs_prm::numbering::{
     CommandOpcode as Op, CqeOpcode, EventType, PortChange, ServiceType, WqeOpcode,
 };
 use bareverbs_prm::psn::Psn;
-use bareverbs_prm::wqe::AddressVector;
+use bareverbs_prm::wqe::OWN_QKEY;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -241,11 +241,9 @@ pub(super) fn make_management(node: &mut Node, service: ServiceType) {
 
 pub(super) fn post_mad(node: &mut Node, lid: u16, qpn: u32, mad: &Mad) {
     node.host.memory.put(node.mr.iova, mad);
-    let mut vector = AddressVector::new();
-    vector.set_qkey(GENERAL_SERVICES_QKEY & !(1 << 31)).set_destination(1 << 31 | qpn).set_rlid(lid);
-    if qpn == 1 {
-        vector.set_qkey(1 << 31);
-    }
+    let qkey = if qpn == 1 { OWN_QKEY } else { GENERAL_SERVICES_QKEY & !OWN_QKEY };
+    let mut vector = vector_to(Qpn::from_low_bits(qpn), qkey);
+    vector.set_rlid(lid);
     let segments = [vector.as_bytes(), &data(node.mr.sge(0, SIZE as u32))].concat();
     node.post(WqeOpcode::Send, &segments);
 }

@@ -1,14 +1,13 @@
 //! Congestion control between a queue pair and the port: when which queue pair may send.
 
 use super::pair::Pair;
-use super::verbs::{Node, Qp, create_qp, data, remote};
+use super::verbs::{Node, Qp, create_qp, data, remote, vector_to};
 use crate::transport::congestion::{Controller, Fixed};
 use crate::wire::FrameBuffer;
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode, ServiceType, WqeOpcode};
 use bareverbs_prm::time::{Duration, Time};
-use bareverbs_prm::wqe::AddressVector;
 use std::cell::RefCell;
 use std::rc::Rc;
 use zerocopy::IntoBytes;
@@ -190,10 +189,8 @@ pub(super) fn make_datagram(node: &mut Node) {
 
 /// Sends ten datagrams of one kilobyte from `a` to `b`.
 fn send_ten_datagrams(pair: &mut Pair) {
-    let mut vector = AddressVector::new();
-    vector.set_qkey(QKEY).set_destination(1 << 31 | pair.b.qp.qpn.value()).set_rgid(pair.b.gid.0);
-    // With a global route header, from entry 1 of the GID table.
-    vector.set_grh_gid_fl(1 << 30 | 1 << 20).set_remote_mac(pair.b.mac);
+    let mut vector = vector_to(pair.b.qp.qpn, QKEY);
+    vector.set_grh(true).set_sgid_index(1).set_rgid(pair.b.gid.0).set_remote_mac(pair.b.mac);
     let segments = [vector.as_bytes(), &data(pair.a.mr.sge(0, 1 << 10))].concat();
     (0..10).for_each(|_| pair.a.post(WqeOpcode::Send, &segments));
 }

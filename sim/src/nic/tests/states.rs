@@ -1,7 +1,7 @@
 //! States in which the send queue is idle: draining and drained, and the send queue error.
 
 use super::pair::Pair;
-use super::verbs::{Node, create_qp, data, inline, remote};
+use super::verbs::{Node, create_qp, data, inline, remote, vector_to};
 use crate::nic::syndrome;
 use crate::nic::{LinkLayer, NicConfig, Refusal};
 use bareverbs_prm::command::qp::InitToRtrQpIn;
@@ -12,7 +12,6 @@ use bareverbs_prm::numbering::{
     CommandOpcode as Op, CqeOpcode, CqeSyndrome, EventType, PathMigration, QpState, ServiceType, WqeOpcode,
 };
 use bareverbs_prm::time::Duration;
-use bareverbs_prm::wqe::AddressVector;
 use zerocopy::IntoBytes;
 
 /// Bits of `opt_param_mask`.
@@ -228,8 +227,8 @@ fn datagram_node() -> Node {
 }
 
 fn send_datagram(node: &mut Node, key: Mkey) {
-    let mut vector = AddressVector::new();
-    vector.set_qkey(QKEY).set_destination(1 << 31 | node.qp.qpn.value()).set_rlid(1);
+    let mut vector = vector_to(node.qp.qpn, QKEY);
+    vector.set_rlid(1);
     let mut sge = node.mr.sge(0, 8);
     sge.key = key;
     let segments = [vector.as_bytes(), &data(sge)].concat();

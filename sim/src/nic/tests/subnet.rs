@@ -2,7 +2,7 @@
 
 use super::host::Host;
 use super::management::{make_management, post_mad, post_receive, received};
-use super::verbs::{Node, create_qp, data};
+use super::verbs::{Node, create_qp, data, vector_to};
 use crate::net::{Egress, MANAGER_LID, Partitions, PortSet, SubnetConfig, Switch};
 use crate::nic::{NicConfig, SubnetMembership};
 use crate::wire::infiniband::parse;
@@ -16,11 +16,10 @@ use bareverbs_prm::command::ib_port::{
 };
 use bareverbs_prm::command::multicast::{AttachToMcgIn, AttachToMcgOut};
 use bareverbs_prm::context::QueuePairContext;
-use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{
     CommandOpcode as Op, CqeOpcode, EventType, PortChange, RegisterId, ServiceType, WqeOpcode,
 };
-use bareverbs_prm::wqe::AddressVector;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -183,17 +182,12 @@ fn a_datagram_crosses_the_switch() {
     let mut pair = Pair::new(SubnetConfig::default());
     pair.nodes.iter_mut().for_each(make_datagram);
     let gid = pair.nodes[1].host.nic.shared.port.addresses()[0].source_l3_address();
-    for global in [0, 1u32] {
+    for global in [false, true] {
         let [first, second] = &mut pair.nodes;
         first.host.memory.put(first.mr.iova, b"datagram");
         second.post_receive(&[second.mr.sge(0x1000, 48)]);
-        let mut vector = AddressVector::new();
-        vector
-            .set_qkey(QKEY)
-            .set_destination(1 << 31 | second.qp.qpn.value())
-            .set_rlid(2)
-            .set_stat_rate_sl(6);
-        vector.set_grh_gid_fl(global << 30).set_rgid(gid).set_hop_limit(1);
+        let mut vector = vector_to(second.qp.qpn, QKEY);
+        vector.set_rlid(2).set_sl(6).set_grh(global).set_rgid(gid).set_hop_limit(1);
         let segments = [vector.as_bytes(), &data(first.mr.sge(0, 8))].concat();
         first.post(WqeOpcode::Send, &segments);
         pair.run();
@@ -201,7 +195,7 @@ fn a_datagram_crosses_the_switch() {
         let sender = pair.nodes[0].qp.qpn;
         let entry = pair.nodes[1].expect();
         assert_eq!((entry.byte_count(), entry.slid(), entry.service_level()), (48, 1, 6));
-        assert_eq!((entry.remote_qpn(), u32::from(entry.grh())), (sender, global));
+        assert_eq!((entry.remote_qpn(), entry.grh()), (sender, u8::from(global)));
         let second = &pair.nodes[1];
         assert_eq!(second.host.memory.slice(second.mr.iova + 0x1000 + 40, 8), b"datagram");
     }
@@ -240,9 +234,8 @@ impl Pair {
         self.nodes.iter_mut().for_each(|node| node.post_receive(&[node.mr.sge(0x1000, 48)]));
         let first = &mut self.nodes[0];
         first.host.memory.put(first.mr.iova, b"to group");
-        let mut vector = AddressVector::new();
-        vector.set_qkey(QKEY).set_destination(1 << 31 | 0xff_ffff).set_rlid(lid);
-        vector.set_grh_gid_fl(u32::from(global) << 30).set_rgid(GROUP.0).set_hop_limit(1);
+        let mut vector = vector_to(Qpn::from_low_bits(0xff_ffff), QKEY);
+        vector.set_rlid(lid).set_grh(global).set_rgid(GROUP.0).set_hop_limit(1);
         let segments = [vector.as_bytes(), &data(first.mr.sge(0, 8))].concat();
         first.post(WqeOpcode::Send, &segments);
         self.run();
@@ -441,8 +434,8 @@ fn a_port_without_a_manager_stays_in_initialize() {
         node.host.run(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()).unwrap();
     assert_eq!((out.hca_vport_context().port_state(), out.hca_vport_context().lid()), (2, 0));
     make_datagram(&mut node);
-    let mut vector = AddressVector::new();
-    vector.set_qkey(QKEY).set_rlid(7);
+    let mut vector = vector_to(Qpn::default(), QKEY);
+    vector.set_rlid(7);
     let segments = [vector.as_bytes(), &data(node.mr.sge(0, 8))].concat();
     node.post(WqeOpcode::Send, &segments);
     let Host { nic, memory, now, .. } = &mut node.host;

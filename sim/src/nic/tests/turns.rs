@@ -3,7 +3,7 @@
 
 use super::host::Host;
 use super::pacing::{QKEY, make_datagram};
-use super::verbs::{Node, data, remote};
+use super::verbs::{Node, data, remote, vector_to};
 use crate::nic::{NicConfig, wqe};
 use crate::wire::FrameBuffer;
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut, CommandQueueEntry};
@@ -15,7 +15,6 @@ use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::{
     CommandOpcode, CommandStatus, CqeOpcode, DeliveryStatus, MkeyAccessMode, WqeOpcode,
 };
-use bareverbs_prm::wqe::AddressVector;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Maximum number of pieces in one access, and the number after which a turn ends.
@@ -130,9 +129,8 @@ fn the_segments_of_a_message_have_the_pieces_of_one_message() {
 fn datagrams_that_come_back_end_a_turn() {
     let mut node = Node::new(1, NicConfig::default());
     make_datagram(&mut node);
-    let mut vector = AddressVector::new();
-    vector.set_qkey(QKEY).set_destination(1 << 31 | node.qp.qpn.value()).set_rgid(node.gid.0);
-    vector.set_grh_gid_fl(1 << 30 | 1 << 20).set_remote_mac(node.mac);
+    let mut vector = vector_to(node.qp.qpn, QKEY);
+    vector.set_grh(true).set_sgid_index(1).set_rgid(node.gid.0).set_remote_mac(node.mac);
     let segments = [vector.as_bytes(), &data(node.mr.sge(0, 8))].concat();
     (0..30).for_each(|_| node.write_wqe(WqeOpcode::Send, |_| {}, &segments));
     node.ring();

@@ -22,7 +22,8 @@ use bareverbs_prm::numbering::{
 };
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::wqe::{
-    AtomicSegment, ControlSegment, DataSegment, INVALID_LKEY, RemoteAddressSegment, completion_mode,
+    AddressVector, AtomicSegment, ControlSegment, DataSegment, INVALID_LKEY, RemoteAddressSegment,
+    completion_mode,
 };
 use zerocopy::IntoBytes;
 
@@ -375,6 +376,13 @@ pub fn data(sge: Sge) -> Vec<u8> {
     let mut segment = DataSegment::new();
     segment.set_byte_count(sge.length).set_lkey(sge.key).set_address(sge.address);
     segment.as_bytes().to_vec()
+}
+
+/// The address vector of a datagram to a queue pair.
+pub fn vector_to(qpn: Qpn, qkey: u32) -> AddressVector {
+    let mut vector = AddressVector::new();
+    vector.set_qkey(qkey).set_extended(true).set_dqpn(qpn);
+    vector
 }
 
 pub fn remote(address: u64, key: Mkey) -> Vec<u8> {

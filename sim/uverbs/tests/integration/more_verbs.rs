@@ -2,7 +2,8 @@
 
 use crate::support;
 
-use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs_prm::wqe::AddressVector;
 use bareverbs_uverbs::uapi::*;
 use bareverbs_uverbs::{Errno, VirtualHost};
 use support::attribute;
@@ -79,16 +80,11 @@ impl Station {
 
     fn send(&mut self, gid: [u8; 16], mac: MacAddress, qpn: u32) {
         self.peer.program.put(self.data, MESSAGE);
-        let mut address = [0; 48];
-        address[..4].copy_from_slice(&Q_KEY.to_be_bytes());
-        address[8..12].copy_from_slice(&(1 << 31 | qpn).to_be_bytes());
-        address[14..16].copy_from_slice(&0xc123_u16.to_be_bytes());
-        address[20..26].copy_from_slice(&mac.0);
-        address[27] = 64;
-        address[28..32].copy_from_slice(&(1_u32 << 30).to_be_bytes());
-        address[32..].copy_from_slice(&gid);
+        let mut address = AddressVector::new();
+        address.set_qkey(Q_KEY).set_extended(true).set_dqpn(Qpn::from_low_bits(qpn));
+        address.set_udp_sport(0xc123).set_remote_mac(mac).set_hop_limit(64).set_grh(true).set_rgid(gid);
         let data = data_segment(self.key, self.data, MESSAGE.len() as u32);
-        self.peer.post_send(&mut self.qp, ENTRIES, SEND, &[&address[..], &data].concat());
+        self.peer.post_send(&mut self.qp, ENTRIES, SEND, &[address.as_bytes(), &data].concat());
     }
 
     fn receive(&mut self) -> Option<Completion> {
