@@ -272,19 +272,16 @@ layout! {
     /// Payload of a segment, for large sends.
     bits mss / set_mss: u16 = 1[15:0], "mss";
     bits flow_table_metadata / set_flow_table_metadata: u32 = 2[31:0], "flow_table_metadata";
-    /// Bytes of the packet that follow inline, the first two in [`Self::inline_start`]; or, with
-    /// [`ethernet_insert::VLAN`], what to insert.
-    bits inline_size / set_inline_size: u16 = 3[31:16], "inline_hdr.sz";
-    /// The first two inline bytes, or the VLAN tag to insert.
+    /// A VLAN tag is to be inserted: nothing is inline, and the dword says which tag.
+    bits insert_vlan / set_insert_vlan: bool = 3[31:31], "insert.type.vlan";
+    /// The tag to insert is that of a service provider (802.1ad).
+    or insert_svlan / set_insert_svlan: bool = 3[16:16], "insert.type.svlan";
+    /// Bytes of the packet that are inline, the first two in [`Self::inline_start`].
+    bits inline_size / set_inline_size: u16 = 3[25:16], "inline_hdr.sz.size";
+    /// The first two inline bytes.
     bits inline_start / set_inline_start: u16 = 3[15:0], "inline_hdr.start";
-}
-
-/// Values of [`EthernetSegment::inline_size`] that ask for a tag instead of naming a length.
-pub mod ethernet_insert {
-    /// Insert the VLAN tag.
-    pub const VLAN: u16 = 1 << 15;
-    /// The tag is that of a service provider (802.1ad).
-    pub const SERVICE_TAG: u16 = 1;
+    /// The VLAN tag to insert.
+    or vlan_tci / set_vlan_tci: u16 = 3[15:0], "insert.vlan_tci";
 }
 
 /// Values of the `opmod` byte of an RDMA WRITE that stand for StRoM's remote procedure calls.

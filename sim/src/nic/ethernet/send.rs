@@ -15,12 +15,10 @@ use bareverbs_prm::command::ethernet_send::SendQueueContext;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::WqeOpcode;
 use bareverbs_prm::wqe::{
-    ControlSegment, DataSegment, EthernetSegment, InlineHeader, SEGMENT, completion_mode, ethernet_insert,
+    ControlSegment, DataSegment, EthernetSegment, InlineHeader, SEGMENT, completion_mode,
 };
 use zerocopy::FromBytes;
 
-/// The bits of the inline size field that hold the size.
-const INLINE_SIZE: u16 = 0x3ff;
 /// Inline bytes start with the last two bytes of the Ethernet segment.
 const INLINE_AT: usize = ControlSegment::SIZE + EthernetSegment::SIZE - 2;
 /// Data segments start here if there are no further inline bytes.
@@ -204,10 +202,10 @@ impl<M: HostMemory> Builder<'_, M> {
 
     /// The inline bytes, and the offset of the data segments.
     fn inline(&self, segment: &EthernetSegment) -> Result<(&[u8], usize), WorkFault> {
-        if segment.inline_size() & ethernet_insert::VLAN != 0 {
+        if segment.insert_vlan() {
             return Ok((&[], DATA_AT));
         }
-        let size = usize::from(segment.inline_size() & INLINE_SIZE);
+        let size = usize::from(segment.inline_size());
         let bytes = self.bytes.get(INLINE_AT..INLINE_AT + size).ok_or(wqe::SEGMENTS)?;
         Ok((bytes, DATA_AT + size.saturating_sub(2).next_multiple_of(SEGMENT)))
     }
@@ -274,16 +272,14 @@ impl<M: HostMemory> Builder<'_, M> {
 
 /// Inserts the VLAN tag that the segment requests.
 fn insert_tag(segment: &EthernetSegment, packet: &mut Vec<u8>) -> Result<(), WorkFault> {
-    let insert = segment.inline_size();
-    if insert & ethernet_insert::VLAN == 0 {
+    if !segment.insert_vlan() {
         return Ok(());
     }
     if packet.len() < ETHERNET {
         return Err(wqe::OFFLOAD);
     }
-    let service = insert & ethernet_insert::SERVICE_TAG != 0;
-    let [a, b] = if service { SERVICE_TAG } else { CUSTOMER_TAG }.to_be_bytes();
-    let [c, d] = segment.inline_start().to_be_bytes();
+    let [a, b] = if segment.insert_svlan() { SERVICE_TAG } else { CUSTOMER_TAG }.to_be_bytes();
+    let [c, d] = segment.vlan_tci().to_be_bytes();
     packet.splice(12..12, [a, b, c, d]);
     Ok(())
 }

@@ -23,7 +23,7 @@ use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
 use bareverbs_prm::doorbell::uar;
 use bareverbs_prm::ids::{FlowTableId, Rqn, Sqn, Tirn};
 use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, WqeOpcode};
-use bareverbs_prm::wqe::{ControlSegment, EthernetSegment, completion_mode, ethernet_insert};
+use bareverbs_prm::wqe::{ControlSegment, EthernetSegment, completion_mode};
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
@@ -287,7 +287,7 @@ fn tags_are_put_in_and_taken_out() {
     two.post_receives(2);
     let packet = datagram(&[1; 60]);
     let mut segment = checksums();
-    segment.set_inline_size(ethernet_insert::VLAN).set_inline_start(0x6005);
+    segment.set_insert_vlan(true).set_vlan_tci(0x6005);
     one.post(WqeOpcode::Send, segment, &[], &packet);
     let frames = one.frames();
     assert_eq!(frames[0][12..18], [0x81, 0, 0x60, 5, 8, 0]);
