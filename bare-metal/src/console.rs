@@ -28,9 +28,9 @@ pub enum ReadError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TimedOut => f.write_str("the console: no line came in time; is somebody at the other end?"),
+            Self::TimedOut => f.write_str("the console: no line arrived in time; is the other end running?"),
             Self::TooLong => write!(f, "the console: a line is longer than {LINE} bytes"),
-            Self::NoText(byte) => write!(f, "the console: byte {byte:#04x} is no text"),
+            Self::NoText(byte) => write!(f, "the console: byte {byte:#04x} is not text"),
         }
     }
 }

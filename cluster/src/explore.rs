@@ -89,8 +89,8 @@ fn check_again(
     match attempt(test, trial) {
         Ok(second) if second == first => Ok(()),
         second => Err(format!(
-            "{name}: two runs of {trial} differ, {first:?} and {second:?}: does the test use a clock, a HashMap or other \
-             randomness than its trial's?"
+            "{name}: two runs of {trial} differ, {first:?} and {second:?}: does the test use a clock, a \
+             HashMap, or randomness that does not come from its trial?"
         )),
     }
 }

@@ -82,7 +82,10 @@ impl fmt::Display for Failure {
                 write!(f, "a task of host {host} ended with an error: {error}")
             }
             FailureCause::Unfinished { hosts, world } => {
-                write!(f, "the limit of the run came, and tasks of hosts {hosts:?} have not ended; {world}")
+                write!(
+                    f,
+                    "the run reached its time limit, and tasks of hosts {hosts:?} have not ended; {world}"
+                )
             }
         }?;
         rounds.iter().try_for_each(|round| write!(f, "\n{round}"))

@@ -165,7 +165,7 @@ impl Station {
         let message = self.hear(peer, timeout).await?;
         let bytes = message.as_slice().try_into();
         Ok(u64::from_be_bytes(
-            bytes.map_err(|_| format!("a number has 8 bytes, the message {}", message.len()))?,
+            bytes.map_err(|_| format!("a number has 8 bytes, but the message has {}", message.len()))?,
         ))
     }
 

@@ -74,7 +74,7 @@ impl fmt::Display for ErrorCorrectionError {
             Self::NoRegisterList => {
                 f.write_str("the device does not say which port registers it has (capability pcam_reg)")
             }
-            Self::NoRegister => f.write_str("the port has no register PPLM, says the register PCAM"),
+            Self::NoRegister => f.write_str("the port has no register PPLM, according to the register PCAM"),
             Self::Command(error) => write!(f, "reading forward error correction: {error}"),
         }
     }

@@ -113,7 +113,10 @@ impl fmt::Display for FastRegisterError {
             }
             Self::Page { page, pages } => write!(f, "registering page {page} of {pages}"),
             Self::Range { address, length } => {
-                write!(f, "registering {length} bytes from {address:#x}: they are none or leave the pages")
+                write!(
+                    f,
+                    "registering {length} bytes from {address:#x}: the range is empty or leaves the pages"
+                )
             }
             Self::InconsistentAccess { access } => {
                 write!(f, "access {access:?}: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")

@@ -64,11 +64,11 @@ impl fmt::Display for PostError {
         match *self {
             Self::QueueFull { needed, size } => write!(
                 f,
-                "no room for {needed} of {size} places: poll the completion queue; at least one request a queue length \
-                 must be signalled"
+                "no room for {needed} of {size} places: poll the completion queue, and signal at least one \
+                 request per queue length"
             ),
             Self::SharedReceiveQueue { named: true } => f.write_str(
-                "the request names a shared receive queue, and only an XRC initiator can send to one: leave for_shared_queue out",
+                "the request names a shared receive queue, and only an XRC initiator can send to one: leave out for_shared_queue",
             ),
             Self::SharedReceiveQueue { named: false } => f.write_str(
                 "an XRC request must name the peer's shared receive queue: add for_shared_queue",

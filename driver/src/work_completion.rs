@@ -183,7 +183,7 @@ impl fmt::Display for WorkRequestFailed {
         write!(f, "{opcode:?}: {status}, vendor syndrome {vendor_syndrome:#04x}")?;
         let taken_back = matches!(status, WorkCompletionStatus::Failed(CqeSyndrome::LocalProtection));
         let hint = if opcode == WorkCompletionOpcode::DmaCopy && taken_back {
-            "; an alias gives nothing any more once its owner drops the region or resets"
+            "; an alias stops working once its owner drops the region or resets"
         } else {
             ""
         };
@@ -225,7 +225,7 @@ impl fmt::Display for WorkCompletionStatus {
             }
             CqeSyndrome::RemoteInvalidRequest => "the peer found the request invalid",
             CqeSyndrome::RemoteAccess => "the peer refused access: check address, remote key and AccessFlags",
-            CqeSyndrome::RemoteOperation => "the peer failed to do it",
+            CqeSyndrome::RemoteOperation => "the peer failed to carry it out",
             CqeSyndrome::TransportRetryExceeded => {
                 "the peer does not answer: check the path and the peer's state"
             }

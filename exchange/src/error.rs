@@ -160,16 +160,16 @@ impl fmt::Display for ExchangeCause {
             Self::Unreachable { attempts, error } => {
                 write!(
                     f,
-                    "not reached in {attempts} attempts: {error}; does the other program run and listen there?"
+                    "not reached in {attempts} attempts: {error}; is the other program running and listening there?"
                 )
             }
             Self::Listen(error) => {
                 write!(
                     f,
-                    "cannot listen: {error}; does another program, or an earlier run of this one, listen there?"
+                    "cannot listen: {error}; is another program, or an earlier run of this one, listening there?"
                 )
             }
-            Self::Own(error) => write!(f, "what this end wants to send cannot be sent: {error}"),
+            Self::Own(error) => write!(f, "this end's own message is invalid: {error}"),
             Self::Random(error) => write!(f, "the operating system has no random number: {error}"),
             Self::TimedOut { .. } | Self::Closed { .. } | Self::Connection { .. } => self.fmt_broken(f),
             Self::UnknownName { .. } | Self::WrongKey { .. } | Self::Impostor { .. } => self.fmt_key(f),
@@ -183,15 +183,18 @@ impl ExchangeCause {
     fn fmt_broken(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut { awaited: Awaited::Call, limit, .. } => {
-                write!(f, "nobody called in {limit:?}; does the other program run, and call this address?")
+                write!(
+                    f,
+                    "no call arrived in {limit:?}; is the other program running, and does it call this address?"
+                )
             }
             Self::TimedOut { awaited, limit, received } => write!(
                 f,
-                "waited {limit:?} {awaited}, {received} bytes of it came; is it stuck, or no program of this exchange?"
+                "waited {limit:?} {awaited}, {received} bytes of it arrived; is the other program stuck, or does it not use this exchange?"
             ),
             Self::Closed { awaited, received } => write!(
                 f,
-                "it hung up while we waited {awaited}, {received} bytes of it had come; did the other program end? Look at what it says"
+                "it hung up while we waited {awaited}, {received} bytes of it had arrived; did the other program end? Check its output"
             ),
             Self::Connection { awaited, error } => {
                 write!(f, "the connection broke while we waited {awaited}: {error}")
@@ -204,10 +207,10 @@ impl ExchangeCause {
     fn fmt_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownName { name } => {
-                write!(f, "it claims to be {name:?}, and that name is not known here")
+                write!(f, "it claims to be {name:?}, but that name is not known here")
             }
             Self::WrongKey { name } => {
-                write!(f, "it says to be {name:?}, and does not know the key of that name")
+                write!(f, "it claims to be {name:?}, but does not know the key of that name")
             }
             Self::Impostor { name } => write!(
                 f,
@@ -222,7 +225,7 @@ impl ExchangeCause {
         match self {
             Self::OtherProtocol { found } => write!(
                 f,
-                "it speaks something else: what it sends begins with \"{}\" instead of \"BVEX\"; is the port right?",
+                "it speaks another protocol: what it sends begins with \"{}\" instead of \"BVEX\"; is the port right?",
                 found.escape_ascii()
             ),
             Self::OtherVersion { theirs } => {
@@ -235,13 +238,13 @@ impl ExchangeCause {
             Self::OutOfTurn { awaited, kind } => {
                 write!(
                     f,
-                    "we waited {awaited}, and a message of kind {kind} came; do both programs take the same steps?"
+                    "we waited {awaited}, but a message of kind {kind} arrived; do both programs take the same steps?"
                 )
             }
-            Self::Peer(error) => write!(f, "what it sent cannot be: {error}"),
+            Self::Peer(error) => write!(f, "it sent an invalid message: {error}"),
             Self::OtherPurpose { ours, theirs } => write!(
                 f,
-                "it is there for {theirs:?}, this end for {ours:?}; do both run the same program in the same version?"
+                "its purpose is {theirs:?}, this end's is {ours:?}; do both run the same program in the same version?"
             ),
             Self::Ourselves { qpn } => {
                 write!(f, "it introduced itself with our own queue pair {qpn}; did this program call itself?")

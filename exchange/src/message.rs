@@ -202,7 +202,7 @@ impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::TooMany { limit, found } => {
-                write!(f, "{found} {}, and {} are the most", limit.name(), limit.largest())
+                write!(f, "{found} {}, but at most {} are allowed", limit.name(), limit.largest())
             }
             Self::Length { expected, found } => {
                 write!(f, "the parts of the message take {expected} bytes, the message has {found}")
@@ -210,7 +210,7 @@ impl fmt::Display for MessageError {
             Self::Reserved => write!(f, "reserved bytes are not zero"),
             Self::NotText => write!(f, "the purpose is not UTF-8"),
             Self::PathMtu { code } => {
-                write!(f, "the path MTU has the number {code}; they go from 1 (256 bytes) to 5 (4,096 bytes)")
+                write!(f, "the path MTU has the code {code}; codes go from 1 (256 bytes) to 5 (4,096 bytes)")
             }
             Self::Form(error) => error.fmt(f),
         }
@@ -409,7 +409,10 @@ mod tests {
     #[test]
     fn oversized_values_are_refused_with_the_limit() {
         let own = Introduction { purpose: "p".repeat(256), ..introduction() };
-        assert_eq!(own.encode().unwrap_err().to_string(), "256 bytes of purpose, and 255 are the most");
+        assert_eq!(
+            own.encode().unwrap_err().to_string(),
+            "256 bytes of purpose, but at most 255 are allowed"
+        );
         let own = Introduction { data: vec![0; MAX_DATA + 1], ..introduction() };
         assert_eq!(own.encode(), Err(MessageError::TooMany { limit: Limit::Data, found: MAX_DATA + 1 }));
         let own = Introduction { path_mtu: PathMtu::RawEthernetQp, ..introduction() };

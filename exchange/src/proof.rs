@@ -36,7 +36,7 @@ pub(crate) type Proof = [u8; 32];
 ///
 /// let digits = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n";
 /// assert!(digits.parse::<SharedKey>().is_ok());
-/// assert_eq!("secret".parse::<SharedKey>().unwrap_err().to_string(), "a key is 64 hexadecimal digits, this text has 6 letters");
+/// assert_eq!("secret".parse::<SharedKey>().unwrap_err().to_string(), "a key is 64 hexadecimal digits, but this text has 6 characters");
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedKey([u8; 32]);
@@ -134,9 +134,9 @@ impl fmt::Display for SharedKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.letter {
             Some(letter) if self.letters == 64 => {
-                write!(f, "a key is 64 hexadecimal digits, letter {letter} of this text is none")
+                write!(f, "a key is 64 hexadecimal digits, but character {letter} of this text is not one")
             }
-            _ => write!(f, "a key is 64 hexadecimal digits, this text has {} letters", self.letters),
+            _ => write!(f, "a key is 64 hexadecimal digits, but this text has {} characters", self.letters),
         }
     }
 }
@@ -291,9 +291,9 @@ mod tests {
         assert_eq!(key, SharedKey::new([15; 32]));
         assert!(!format!("{key:?}").contains("15"));
         let complaint = |text: &str| text.parse::<SharedKey>().unwrap_err().to_string();
-        assert!(complaint(&"0".repeat(63)).ends_with("has 63 letters"));
-        assert!(complaint(&format!("{}g", "0".repeat(63))).contains("letter 64"));
-        assert!(complaint(&"é".repeat(64)).contains("letter 1 "));
+        assert!(complaint(&"0".repeat(63)).ends_with("has 63 characters"));
+        assert!(complaint(&format!("{}g", "0".repeat(63))).contains("character 64"));
+        assert!(complaint(&"é".repeat(64)).contains("character 1 "));
     }
 
     proptest! {

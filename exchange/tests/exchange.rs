@@ -88,7 +88,7 @@ fn an_absent_peer_is_reported_with_the_number_of_tries() {
     drop(listener);
     let text = Session::connect(&address, &introduction(1), SHORT).unwrap_err().to_string();
     assert!(text.starts_with(&format!("exchanging endpoints with {address}: not reached in ")), "{text}");
-    assert!(text.ends_with("does the other program run and listen there?"), "{text}");
+    assert!(text.ends_with("is the other program running and listening there?"), "{text}");
     let text = Session::connect("127.0.0.1", &introduction(1), SHORT).unwrap_err().to_string();
     assert!(text.contains("not an address HOST:PORT"), "{text}");
 }
@@ -101,7 +101,7 @@ fn a_taken_address_and_a_missing_call_are_reported() {
     assert_eq!(
         text,
         format!(
-            "exchanging endpoints with {address}: nobody called in 150ms; does the other program run, and call this address?"
+            "exchanging endpoints with {address}: no call arrived in 150ms; is the other program running, and does it call this address?"
         )
     );
 }
@@ -198,7 +198,7 @@ fn a_hang_up_is_reported_with_the_received_length() {
 fn different_purposes_are_reported_at_both_ends() {
     let [call, answer] =
         both(&introduction(1), &Introduction { purpose: "test 2".to_owned(), ..introduction(2) });
-    let says = "it is there for \"test 1\", this end for \"test 2\"; do both run the same program in the same version?";
+    let says = "its purpose is \"test 1\", this end's is \"test 2\"; do both run the same program in the same version?";
     assert!(answer.unwrap_err().to_string().ends_with(says));
     let heard = call.unwrap_err();
     assert!(matches!(&heard.cause, ExchangeCause::Refused { reason } if reason == says), "{heard}");

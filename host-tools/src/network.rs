@@ -116,7 +116,7 @@ fn fallen_away(before: &HostSettings, now: &HostSettings, request: &HostRequest)
 /// A registered host at each of its devices.
 pub(crate) fn ports(network: &NetworkDirectory, host: &VirtualHost) -> Result<Vec<VirtualHost>> {
     let trouble =
-        || format!("the settings of host {} in {} make no sense", host.name(), network.path().display());
+        || format!("the settings of host {} in {} are invalid", host.name(), network.path().display());
     virtual_ports(network, host.name()).with_context(trouble)
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn home() -> Result<PathBuf> {
     })?;
     let about = fs::symlink_metadata(&home).with_context(|| format!("cannot read {}", home.display()))?;
     if !about.is_dir() || about.uid() != own {
-        bail!("{} belongs to somebody else; set XDG_RUNTIME_DIR to a directory of your own", home.display());
+        bail!("{} belongs to another user; set XDG_RUNTIME_DIR to a directory of your own", home.display());
     }
     Ok(home)
 }

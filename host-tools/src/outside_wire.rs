@@ -38,7 +38,10 @@ impl WireArguments {
             (None, Some(own), Some(to)) => {
                 let peer = udp_address(to).transpose()?;
                 let peer = peer.with_context(|| {
-                    format!("--wire {} needs an end of its kind: --wire-to udp:ADDRESS:PORT", wire.display())
+                    format!(
+                        "--wire {} needs an end of the same kind: --wire-to udp:ADDRESS:PORT",
+                        wire.display()
+                    )
                 })?;
                 Outside::Udp { own, peer }
             }
@@ -47,8 +50,8 @@ impl WireArguments {
             }
             (None, None, Some(peer)) => Outside::datagram(wire, peer),
             (None, None, None) => bail!(
-                "--wire {} is the path of a socket and needs --wire-to PATH, the socket of the other process; a TAP \
-                 interface is named by --wire tap:NAME, a socket of UDP by --wire udp:ADDRESS:PORT",
+                "--wire {} is the path of a socket and needs --wire-to PATH, the socket of the other process; for \
+                 a TAP interface use --wire tap:NAME, for a UDP socket --wire udp:ADDRESS:PORT",
                 wire.display()
             ),
         }))
@@ -59,7 +62,7 @@ impl WireArguments {
 fn udp_address(text: &Path) -> Option<Result<SocketAddr>> {
     let address = text.to_str()?.strip_prefix("udp:")?;
     Some(address.parse().with_context(|| {
-        format!("udp:{address} is no end of a wire; write udp:192.0.2.1:4000 or udp:[2001:db8::1]:4000")
+        format!("udp:{address} is not the end of a wire; write udp:192.0.2.1:4000 or udp:[2001:db8::1]:4000")
     }))
 }
 

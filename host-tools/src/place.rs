@@ -28,8 +28,8 @@ use std::str::FromStr;
 const SIMULATED: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
 
 /// What to do instead of a command that the kernel lets no program send.
-const KEPT_BY_KERNEL: &str = "; the kernel keeps this command for itself: `ibv_devinfo -v`, `rdma link` and `ethtool` show its port, and `ip address` \
-                              gives it addresses";
+const KEPT_BY_KERNEL: &str = "; the kernel does not let programs send this command: `ibv_devinfo -v`, `rdma \
+                              link` and `ethtool` show the port, and `ip address` gives it addresses";
 
 /// How to name a device on the command line.
 #[cfg(not(feature = "uverbs"))]
@@ -100,8 +100,8 @@ impl KernelRoutes {
         let mac = self.device.ask_kernel(self.gid_index, gid)?;
         if self.is_other_port_here(gid, mac) {
             bail!(
-                "the address of {gid} belongs to this machine, so Linux tells the MAC address of {} itself, {mac}, and packets would never \
-                 leave it. Move the interface of the other port into a network namespace of its own (`ip link set IF netns NAME`)",
+                "the address of {gid} belongs to this machine, so Linux reports the MAC address of {} \
+                 itself, {mac}, and packets would never leave it. Move the interface of the other port into a network namespace of its own (`ip link set IF netns NAME`)",
                 self.device
             );
         }
@@ -132,11 +132,11 @@ impl FromStr for DeviceSelector {
             Some(("sim", "ethernet" | "eth")) => Ok(Self::Simulated(LinkLayer::Ethernet)),
             Some(("sim", "infiniband" | "ib")) => Ok(Self::Simulated(LinkLayer::InfiniBand)),
             Some(("sim", other)) => {
-                Err(format!("there is no simulated device {other:?}: take sim:ethernet or sim:infiniband"))
+                Err(format!("there is no simulated device {other:?}: use sim:ethernet or sim:infiniband"))
             }
             #[cfg(feature = "uverbs")]
             Some(("uverbs", "")) => {
-                Err("uverbs: needs the name of a device behind the colon, such as mlx5_0".into())
+                Err("uverbs: needs the name of a device after the colon, such as mlx5_0".into())
             }
             #[cfg(feature = "uverbs")]
             Some(("uverbs", name)) => Ok(Self::Kernel(name.into())),
@@ -145,12 +145,12 @@ impl FromStr for DeviceSelector {
                 Err("this bareverbs cannot share a device with the kernel: build it with `--features uverbs`"
                     .into())
             }
-            Some(("vfio-user", "")) => Err("vfio-user: needs the path of a socket behind the colon".into()),
+            Some(("vfio-user", "")) => Err("vfio-user: needs the path of a socket after the colon".into()),
             Some(("vfio-user", path)) => Ok(Self::VfioUser(path.into())),
             _ => text
                 .parse()
                 .map(Self::Pci)
-                .map_err(|_| format!("{text:?} names no device: take {SELECTOR_HELP}")),
+                .map_err(|_| format!("{text:?} does not name a device: use {SELECTOR_HELP}")),
         }
     }
 }
@@ -209,7 +209,7 @@ impl DeviceSelector {
             return Ok(resolve_neighbour(name, gid_index, gid)?);
         }
         bail!(
-            "{self} is no device of the kernel, which cannot say where packets from GID index {gid_index} to {gid} go"
+            "{self} is not a device of the kernel, so the kernel cannot say where packets from GID index {gid_index} to {gid} go"
         )
     }
 
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn a_selector_without_a_device_is_refused_with_an_example() {
         let refusal = |text: &str| text.parse::<DeviceSelector>().expect_err("names no device");
-        assert!(refusal("mlx5_0").contains("take 0000:3b:00.0"));
+        assert!(refusal("mlx5_0").contains("use 0000:3b:00.0"));
         assert!(refusal("sim:token-ring").contains("sim:infiniband"));
         assert!(refusal("vfio-user:").contains("path of a socket"));
     }

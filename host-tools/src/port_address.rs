@@ -92,13 +92,15 @@ impl FromStr for PortAddress {
         };
         let ip: IpAddr = ip
             .parse()
-            .map_err(|_| format!("{ip:?} is no IP address; write 10.0.0.1/24 or 2001:db8::1/64"))?;
+            .map_err(|_| format!("{ip:?} is not an IP address; write 10.0.0.1/24 or 2001:db8::1/64"))?;
         let bits = if ip.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {
             None => bits,
-            Some(text) => text.parse().ok().filter(|prefix| *prefix <= bits).ok_or_else(|| {
-                format!("/{text} is no length of a network of {ip}; it has 0 to {bits} bits")
-            })?,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|prefix| *prefix <= bits)
+                .ok_or_else(|| format!("/{text} is not a prefix length for {ip}; use 0 to {bits}"))?,
         };
         Ok(Self { ip, prefix, vlan })
     }
@@ -107,7 +109,7 @@ impl FromStr for PortAddress {
 /// A VLAN identifier, 1 to 4094.
 pub(crate) fn vlan_number(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
-    number.ok_or_else(|| format!("{text:?} is no VLAN; take 1 to 4094"))
+    number.ok_or_else(|| format!("{text:?} is not a VLAN; use 1 to 4094"))
 }
 
 impl fmt::Display for PortAddress {

@@ -71,7 +71,7 @@ fn refuse_several_functions(file: &object::File<'_>, code: &object::Section<'_, 
         .filter_map(|symbol| symbol.name().ok())
         .collect();
     if functions.len() > 1 {
-        bail!("its section has several functions, a program is one: {functions:?}");
+        bail!("its section has several functions, but a program is one function: {functions:?}");
     }
     Ok(())
 }

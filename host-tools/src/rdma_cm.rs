@@ -90,8 +90,9 @@ impl OwnPort {
             let ips: Vec<IpAddr> = seat.subnet_addresses.clone();
             if ips.is_empty() {
                 bail!(
-                    "RDMA CM over InfiniBand needs an address of IPoIB: give the port one that nobody has (--address 10.0.0.9/24), or the \
-                     device a host of `bareverbs run` (--host NAME --link ib); or leave -R out at both ends"
+                    "RDMA CM over InfiniBand needs an IPoIB address: give the port an unused one (--address \
+                     10.0.0.9/24), or use a host of `bareverbs run` (--host NAME --link ib), or leave out \
+                     -R at both ends"
                 );
             }
             return Ok(Self { gid: device.infiniband_gid(0)?, ips, subnet: subnet(device.port()?.lid)? });
@@ -99,7 +100,7 @@ impl OwnPort {
         let entry = seat.gids.get(usize::from(gid_index)).context("the port has no address")?;
         if entry.version != RoceVersion::Version2 {
             bail!(
-                "RDMA CM is spoken over RoCE version 2, and GID index {gid_index} is of another one: choose another with -x"
+                "RDMA CM needs RoCE version 2, but GID index {gid_index} has another version: choose another index with -x"
             );
         }
         Ok(Self { gid: entry.gid, ips: vec![ip_of(entry.gid)], subnet: None })
@@ -242,7 +243,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
             && !ports.claim(space, port)?
         {
             bail!(
-                "another process of this host has RDMA CM port {port}; choose another one with -p, at both ends"
+                "another process of this host has RDMA CM port {port}; choose another with -p at both ends"
             );
         }
         Ok(())
@@ -370,7 +371,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
                     peer.ip,
                     reason_text(message.get(reject::REASON))
                 ),
-                news => bail!("{} does not answer at RDMA CM port {port} ({news:?})", peer.ip),
+                news => bail!("{} did not answer at RDMA CM port {port} ({news:?})", peer.ip),
             }
         }
     }
@@ -496,7 +497,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         let reads = reads.into_iter().min().unwrap_or(0).max(1);
         if !(PathMtu::Mtu256.raw()..=parameters.path_mtu.raw()).contains(&path_mtu) {
             bail!(
-                "the peer wants a path MTU with the number {path_mtu} (IBTA), and this port carries up to {}",
+                "the peer wants the path MTU with code {path_mtu} (IBTA), but this port carries up to {}",
                 parameters.path_mtu.raw()
             );
         }
@@ -572,11 +573,11 @@ fn is_passing(message: &Message) -> bool {
 /// The text for a rejection reason (IBTA v1.4 §12.6.7.2).
 fn reason_text(number: u64) -> String {
     let known = [
-        (reason::NO_RESOURCES, "it has no room for another one"),
+        (reason::NO_RESOURCES, "it has no room for another connection"),
         (reason::TIMEOUT, "it has given up"),
         (reason::INVALID_SERVICE_ID, "nobody listens there"),
-        (reason::STALE_CONNECTION, "it has an earlier connection of this queue pair"),
-        (reason::CONSUMER, "its program does not want it"),
+        (reason::STALE_CONNECTION, "it still has an earlier connection of this queue pair"),
+        (reason::CONSUMER, "its program rejected the connection"),
     ];
     let found = known.iter().find(|(reason, _)| u64::from(*reason) == number);
     found.map_or_else(|| format!("reason {number}"), |(reason, text)| format!("{text} (reason {reason})"))

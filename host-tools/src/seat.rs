@@ -139,7 +139,7 @@ impl SeatArguments {
     pub(crate) fn check_cable(&self) -> Result<(), Failure> {
         if self.host().is_none() && matches!(self.device, DeviceSelector::Simulated(_)) {
             return Err(Failure::Input(anyhow!(
-                "{} has a cable to nobody in another process: name its host in a network of `bareverbs run` (--host NAME), or a device \
+                "{} is not connected to another process: name its host in a network of `bareverbs run` (--host NAME), or a device \
                  that `bareverbs serve` serves (--device vfio-user:PATH)",
                 self.device
             )));
@@ -217,7 +217,7 @@ impl SeatArguments {
         }
         let resolved = (peer, port).to_socket_addrs();
         let mut addresses: Vec<SocketAddr> = resolved
-            .with_context(|| format!("{peer:?} is no host of the network and no name of a machine"))?
+            .with_context(|| format!("{peer:?} is neither a host of the network nor the name of a machine"))?
             .collect();
         addresses.sort_by_key(|address| address.is_ipv6() != ipv6);
         if ipv6 {
@@ -364,7 +364,7 @@ impl Seat {
             None => {
                 let resolved = (peer, 0).to_socket_addrs();
                 let resolved = resolved
-                    .with_context(|| format!("{peer:?} is no IP address and no name that has one"))?;
+                    .with_context(|| format!("{peer:?} is neither an IP address nor a name that has one"))?;
                 resolved.map(|address| gid_of(address.ip())).collect()
             }
         };
@@ -372,7 +372,7 @@ impl Seat {
         let found =
             named.iter().copied().filter(of_family).max_by_key(|gid| mac_of_link_local(*gid).is_none());
         found.with_context(|| {
-            format!("{peer} has no address of the family of {own}, which is this port's: choose another one with -x")
+            format!("{peer} has no address of the same family as {own}, this port's address: choose another GID with -x")
         })
     }
 
@@ -389,12 +389,12 @@ impl Seat {
         let ip = match virtual_host(network, peer).filter(|_| network.has_host(peer)) {
             Some(host) => host.ipv4().into(),
             None => peer.parse().with_context(|| {
-                format!("{peer:?} is no host of the network and no IP address, and InfiniBand ports are found by these")
+                format!("{peer:?} is neither a host of the network nor an IP address; InfiniBand ports are found by these")
             })?,
         };
         let found = Neighbours::new(network.clone()).subnet_port(Time::ZERO, gid_of(ip));
         let port = found.with_context(|| {
-            format!("no host of InfiniBand has the address {ip}, or none of its programs runs; start that end first")
+            format!("no InfiniBand host has the address {ip}, or none of its programs is running; start that end first")
         })?;
         Ok((port, ip))
     }
@@ -423,9 +423,7 @@ impl Seat {
                 GidSelection::Any => Ok(0),
                 GidSelection::Index(index) => Ok(*index),
                 GidSelection::IPv6 | GidSelection::Address(_) => {
-                    bail!(
-                        "the GIDs of an InfiniBand port are no addresses of IP; choose one by its index (-x)"
-                    )
+                    bail!("the GIDs of an InfiniBand port are not IP addresses; choose one by its index (-x)")
                 }
             };
         }
@@ -444,13 +442,11 @@ impl Seat {
             }
             GidSelection::Any => find(&has_ipv4)
                 .or_else(|| find(&|gid| !has_ipv4(gid)))
-                .context("the port has no GID of RoCEv2")?,
+                .context("the port has no RoCEv2 GID")?,
             // As with perftest, an address that reaches beyond the link takes precedence.
             GidSelection::IPv6 => find(&|gid| !has_ipv4(gid) && mac_of_link_local(gid).is_none())
                 .or_else(|| find(&|gid| !has_ipv4(gid)))
-                .context(
-                    "the port has no GID of RoCEv2 that is an address of IPv6; give it one with --address",
-                )?,
+                .context("the port has no RoCEv2 GID that is an IPv6 address; give it one with --address")?,
             GidSelection::Address(ip) => {
                 let found = find(&|gid| gid == gid_of(*ip));
                 found.with_context(|| {
@@ -540,11 +536,11 @@ pub(crate) fn parse_mac(text: &str) -> Result<MacAddress, String> {
         let part = parts.next().filter(|part| part.len() == 2);
         *byte = part
             .and_then(|part| u8::from_str_radix(part, 16).ok())
-            .ok_or_else(|| format!("{text:?} is no MAC address; write it as 02:00:00:00:00:01"))?;
+            .ok_or_else(|| format!("{text:?} is not a MAC address; write it as 02:00:00:00:00:01"))?;
     }
     match (parts.next(), bytes[0] & 1) {
         (None, 0) => Ok(MacAddress(bytes)),
-        (None, _) => Err(format!("{text} is the address of a group, not of a peer")),
+        (None, _) => Err(format!("{text} is a multicast address, not that of a peer")),
         (Some(_), _) => Err(format!("{text:?} has more than six bytes")),
     }
 }

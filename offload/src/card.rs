@@ -101,7 +101,7 @@ impl fmt::Display for RepairError {
                 write!(f, "{requests} requests of the broken queue have not been polled: poll them first")
             }
             Self::Completions => f.write_str(
-                "the device wrote a completion that cannot be: create another channel with another completion queue",
+                "the device wrote an impossible completion: create another channel with another completion queue",
             ),
             Self::Queue(error) => error.fmt(f),
         }

@@ -91,7 +91,7 @@ impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full => "the queue is full: poll completions and try again",
-            Self::BadRequest => "the request names memory or lengths that cannot be",
+            Self::BadRequest => "the request names impossible memory or lengths",
             Self::Broken => "the connection is broken: connect again",
         })
     }

@@ -190,9 +190,9 @@ impl fmt::Display for GrantFault {
             Self::Outside { offset, length, region } => {
                 write!(f, "{length} bytes at offset {offset:#x} leave the granted region of {region} bytes")
             }
-            Self::Empty { offset } => write!(f, "an access of no bytes at offset {offset:#x}"),
+            Self::Empty { offset } => write!(f, "an access of 0 bytes at offset {offset:#x}"),
             Self::ReadOnly { offset } => {
-                write!(f, "a write at offset {offset:#x} of a region that is granted for reading only")
+                write!(f, "a write at offset {offset:#x} of a region that is granted read-only")
             }
             Self::Unaligned { address } => {
                 write!(f, "a word at {address:#x} that is compared and swapped: need a multiple of 8")

@@ -61,7 +61,7 @@ statuses! {
     /// The request was handed to the host processor.
     Fallback = 13, "handed to the host processor";
     /// A deployed program left its memory, or returned an unknown verb.
-    ProgramFault = 14, "the deployed program left its memory or returned no verb: run it with `bareverbs kernel run`";
+    ProgramFault = 14, "the deployed program accessed memory outside its segments or returned something that is not a verb: run it with `bareverbs kernel run`";
     /// A deployed program used up its fuel for a step or an invocation.
     OutOfFuel = 15, "the deployed program ran out of fuel: look for a loop without end";
     /// The connection may not do this.
@@ -71,9 +71,9 @@ statuses! {
     /// The server finishes what is running and begins nothing new.
     ShuttingDown = 18, "the server is being shut down: ask again when it is back";
     /// A write was requested where the connection may only read.
-    ReadOnly = 19, "the grant is for reading only: its owner can grant the right to write";
+    ReadOnly = 19, "the grant is read-only: its owner can grant the right to write";
     /// The path to the memory cannot compare and swap.
-    NoAtomics = 20, "this way to the memory cannot compare and swap: a queue of DMA work requests has no such request, a kernel in the NIC may";
+    NoAtomics = 20, "this path to the memory has no compare-and-swap: DMA work requests lack it, a kernel in the NIC may use it";
     /// The client withdrew the request.
     Withdrawn = 21, "the client withdrew the request";
     /// The bytes belong to no open stream: it has ended, or never began.

@@ -20,7 +20,7 @@ pub struct NumberTooLarge {
 impl fmt::Display for NumberTooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, value, bits } = self;
-        write!(f, "{value:#x} is no number of a {name}: it has more than {bits} bits")
+        write!(f, "{value:#x} is not a valid {name}: it has more than {bits} bits")
     }
 }
 

@@ -72,10 +72,9 @@ pub struct Known {
 
 const TOO_OLD: &str =
     "it is an mlx4 device, with another command interface: ConnectX-4 and later are supported";
-const CONNECT_IB: &str = "Connect-IB has InfiniBand only and no version 1 of completion entries: ConnectX-4 and later are supported";
-const TOO_NEW: &str = "nothing is known here of what its firmware wants: ConnectX-4 to ConnectX-8, BlueField-2 and BlueField-3 are supported";
-const BLUEFIELD_1: &str =
-    "BlueField-1 is not among what was looked at: BlueField-2 and BlueField-3 are supported";
+const CONNECT_IB: &str = "Connect-IB supports only InfiniBand and lacks version 1 of completion entries: ConnectX-4 and later are supported";
+const TOO_NEW: &str = "it is too new, and the needs of its firmware are unknown: ConnectX-4 to ConnectX-8, BlueField-2 and BlueField-3 are supported";
+const BLUEFIELD_1: &str = "BlueField-1 was not examined: BlueField-2 and BlueField-3 are supported";
 const UNKNOWN: &str = "its device id is not in the table of mlx5 devices: ConnectX-4 to ConnectX-8, BlueField-2 and BlueField-3 are supported";
 const OTHER_VENDOR: &str = "it is not a Mellanox/NVIDIA device (vendor 15b3)";
 

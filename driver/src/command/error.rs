@@ -108,7 +108,7 @@ impl fmt::Display for CommandFailure {
         match *self {
             Self::NoMailbox { needed, pool } => write!(
                 f,
-                "needs {needed} mailbox blocks in a row of {pool}: raise DeviceConfig::mailbox_blocks or use larger pages"
+                "needs {needed} consecutive mailbox blocks from a pool of {pool}: raise DeviceConfig::mailbox_blocks or use larger pages"
             ),
             Self::NoSlot => f.write_str("all command slots are in use: poll the outstanding commands first"),
             Self::InterfaceBusy(busy) => write!(f, "{busy}"),
@@ -123,12 +123,12 @@ impl fmt::Display for CommandFailure {
             }
             Self::WrongSignature => f.write_str("the answer fails its checksum: check the DMA path"),
             Self::OutputLength { asked, found } => {
-                write!(f, "asked for {asked} bytes of output, {found} answered")
+                write!(f, "expected {asked} bytes of output, got {found}")
             }
             Self::BadOutput { field, value } => {
-                write!(f, "the device answered {field} = {value:#x}, which cannot be")
+                write!(f, "the device answered {field} = {value:#x}, which is impossible")
             }
-            Self::StaleTicket => f.write_str("this command has been polled to its end before"),
+            Self::StaleTicket => f.write_str("this command has already been polled to its end"),
             Self::Internal(range) => write!(f, "the driver's buffer is wrong: {range}"),
         }
     }
@@ -149,10 +149,10 @@ impl fmt::Display for DeviceLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Removed => {
-                "the device has left the bus, all registers read as ones: drop everything that belongs to it and look at slot and link"
+                "the device has left the bus, all registers read as ones: drop everything that belongs to it, and check slot and link"
             }
             Self::Reset => {
-                "the device was reset by somebody else and has forgotten this driver: drop everything that belongs to it and open it again"
+                "the device was reset from outside and no longer knows this driver: drop everything that belongs to it and open it again"
             }
         })
     }

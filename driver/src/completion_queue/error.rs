@@ -48,7 +48,7 @@ impl fmt::Display for CompletionQueueError {
                 write!(f, "a completion queue of {asked} entries: ask for 1 to {limit}")
             }
             Self::NotOffered { feature } => {
-                write!(f, "a completion queue with what the device does not offer: {feature}")
+                write!(f, "a completion queue needs what the device does not offer: {feature}")
             }
             Self::Period { asked } => {
                 write!(f, "moderation over {asked}: ask for at most 4095 microseconds")
@@ -102,17 +102,17 @@ impl fmt::Display for PollError {
         match *self {
             Self::NotOutstanding { qpn, counter } => write!(
                 f,
-                "the device completes work request {counter:#x} of queue pair {qpn}, which is not outstanding: reset it"
+                "the device completes work request {counter:#x} of queue pair {qpn}, which is not outstanding: reset the queue pair"
             ),
             Self::DeviceLost(loss) => write!(f, "waiting for completions: {loss}"),
             Self::BadRun { entries } => write!(
                 f,
-                "the device wrote a compressed run of {entries} completions, which cannot be: make a new queue"
+                "the device wrote a compressed run of {entries} completions, which is impossible: make a new queue"
             ),
             Self::UnexpectedOpcode { opcode, qpn } => {
                 write!(
                     f,
-                    "the device wrote a completion {opcode} of queue pair {qpn}, which cannot occur: reset it"
+                    "the device wrote a completion {opcode} of queue pair {qpn}, which is impossible: reset the queue pair"
                 )
             }
         }

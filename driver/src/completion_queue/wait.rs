@@ -41,8 +41,8 @@ impl fmt::Display for WaitError {
         match *self {
             Self::Deadline { cqn, waited } => write!(
                 f,
-                "no completion in queue {cqn} after {waited}: check that the request was posted and signalled, that the peer \
-                 posted a receive, and ask QueuePair::diagnose"
+                "no completion in queue {cqn} after {waited}: check that the request was posted and signalled, and \
+                 that the peer posted a receive, and call QueuePair::diagnose"
             ),
             Self::Poll(error) => write!(f, "{error}"),
         }

@@ -117,8 +117,8 @@ impl fmt::Display for OpenCause {
             Self::Missing { feature } => write!(f, "the device lacks {feature}"),
             Self::AlreadyOpen(error) => write!(
                 f,
-                "the device is open already, in this process or by another driver: share the handle that there is, close it first, or \
-                 reset the device ({error})"
+                "the device is open already, in this process or by another driver: share the existing \
+                 handle, close it first, or reset the device ({error})"
             ),
             Self::Command(error) => write!(f, "{error}"),
             Self::Pages(error) => write!(f, "{error}"),

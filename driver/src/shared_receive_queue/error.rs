@@ -92,7 +92,7 @@ impl fmt::Display for ModifySharedReceiveQueueError {
         match *self {
             Self::Resize { asked, capacity } => write!(
                 f,
-                "resizing a shared receive queue of {capacity} receives to {asked}: mlx5 cannot, make another queue"
+                "resizing a shared receive queue of {capacity} receives to {asked}: mlx5 cannot do that, make another queue"
             ),
             Self::Limit { asked, capacity } => {
                 write!(f, "a limit of {asked} receives for a shared receive queue that holds {capacity}")

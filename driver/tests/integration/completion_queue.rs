@@ -545,11 +545,14 @@ fn errors_say_what_was_asked_and_what_to_do() {
         (&CompletionQueueError::Period { asked: Duration::from_millis(5) }, &["5", "at most 4095"]),
         (&CompletionQueueError::OtherDevice, &["another device", "same handle"]),
         (&CompletionQueueError::EntriesLost { moved: 3 }, &["3 completions", "reset the queue pairs"]),
-        (&PollError::NotOutstanding { qpn: Qpn::from_low_bits(0x41), counter: 7 }, &["0x7", "reset it"]),
+        (
+            &PollError::NotOutstanding { qpn: Qpn::from_low_bits(0x41), counter: 7 },
+            &["0x7", "reset the queue pair"],
+        ),
         (&PollError::BadRun { entries: 9 }, &["9 completions", "make a new queue"]),
         (
             &PollError::UnexpectedOpcode { opcode: CqeOpcode::ResizeCq, qpn: Qpn::from_low_bits(0x41) },
-            &["cannot occur", "reset it"],
+            &["impossible", "reset the queue pair"],
         ),
         (
             &WaitError::Deadline { cqn: Cqn::from_low_bits(5), waited: Duration::from_micros(3) },

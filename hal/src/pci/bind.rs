@@ -51,12 +51,12 @@ impl fmt::Display for BindError {
         match self {
             Self::Missing(error) => write!(f, "{error}"),
             Self::Unsupported { address, why } => {
-                write!(f, "{address} is refused: {why}; --force takes it nevertheless")
+                write!(f, "{address} is refused: {why}; --force binds it anyway")
             }
             Self::InUse { address, system_uses } => {
                 write!(f, "{address} is in use")?;
                 system_uses.iter().try_for_each(|system_use| write!(f, ": {system_use}"))?;
-                f.write_str("; --force takes it nevertheless")
+                f.write_str("; --force binds it anyway")
             }
             Self::NoModule => f.write_str("the kernel has no vfio-pci driver: sudo modprobe vfio-pci"),
             Self::Write { path, error } => {
@@ -68,7 +68,7 @@ impl fmt::Display for BindError {
             }
             Self::NotTaken { address, wanted, found } => write!(
                 f,
-                "{address} is not with {wanted} but with {}: look at the kernel's log (dmesg)",
+                "{address} should be bound to {wanted} and is bound to {}: look at the kernel's log (dmesg)",
                 found.as_deref().unwrap_or("no driver")
             ),
         }

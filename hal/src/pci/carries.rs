@@ -32,7 +32,7 @@ impl fmt::Display for SystemUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DefaultRoute { interface } => {
-                write!(f, "the default route leads over its interface {interface}")
+                write!(f, "the default route uses its interface {interface}")
             }
             Self::NetworkRoot { interface, kind } => {
                 write!(

@@ -154,18 +154,18 @@ impl Tree {
             Some(group) if !need.no_iommu => good(Check::Iommu, format!("group {group} of {groups}")),
             Some(group) => good(Check::Iommu, format!("group {group}, used without protection")),
             None if need.no_iommu => {
-                good(Check::Iommu, "none, as asked for: the device can reach all memory")
+                good(Check::Iommu, "none, as requested: the device can reach all memory")
             }
             None if groups == 0 => bad(
                 Check::Iommu,
-                "this machine has no IOMMU that is switched on",
+                "this machine has no IOMMU, or it is switched off",
                 "switch VT-d or AMD-Vi on in the firmware, boot Linux with intel_iommu=on (Intel) or without \
                  amd_iommu=off (AMD); or give up protection: --no-iommu, after \
                  echo 1 | sudo tee /sys/module/vfio/parameters/enable_unsafe_noiommu_mode",
             ),
             None => bad(
                 Check::Iommu,
-                format!("the IOMMU has {groups} groups, and {} is in none", function.address),
+                format!("the IOMMU has {groups} groups, but {} is in none", function.address),
                 "look for DMAR or AMD-Vi in the kernel's log: sudo dmesg | grep -iE 'dmar|amd-vi'",
             ),
         }
@@ -194,7 +194,7 @@ impl Tree {
         bad(
             Check::Group,
             format!("group {group} is not viable: kernel drivers hold {}", names(&blocking)),
-            format!("{}; or put the card into a slot with a group of its own", commands.join("; ")),
+            format!("{}; or move the card to a slot that has its own group", commands.join("; ")),
         )
     }
 
@@ -250,8 +250,10 @@ fn driver(function: &Function) -> Finding {
     let command = format!("sudo modprobe vfio-pci; sudo bareverbs vfio bind {}", function.address);
     match function.driver.as_deref() {
         Some(VFIO_PCI) => good(Check::Driver, VFIO_PCI),
-        Some(driver) => bad(Check::Driver, format!("the kernel's driver {driver} has the device"), command),
-        None => bad(Check::Driver, "no driver has the device", command),
+        Some(driver) => {
+            bad(Check::Driver, format!("the kernel driver {driver} is bound to the device"), command)
+        }
+        None => bad(Check::Driver, "no driver is bound to the device", command),
     }
 }
 
@@ -263,7 +265,7 @@ fn locked_memory(need: &Need) -> Finding {
     }
     bad(
         Check::LockedMemory,
-        format!("{seen}, and the device shall reach {} KiB from the beginning", need.memory >> 10),
+        format!("{seen}, but the device needs {} KiB from the start", need.memory >> 10),
         "ulimit -l unlimited (in the shell); LimitMEMLOCK=infinity (systemd); --ulimit memlock=-1 (docker)",
     )
 }

@@ -153,7 +153,7 @@ fn functions_that_the_system_needs_are_not_taken_from_it() {
         );
     };
     route("eth2");
-    assert!(refused(&fake, address).contains("default route leads over its interface eth2"));
+    assert!(refused(&fake, address).contains("default route uses its interface eth2"));
     route("bond0");
     fake.directory("sys/class/net/eth2/upper_bond0");
     assert!(refused(&fake, address).contains("default route"), "through a bond");

@@ -32,12 +32,12 @@ impl DoorbellPages {
         let length = page.length as usize;
         if length != UAR_PAGE_SIZE {
             return Err(format!(
-                "the kernel maps doorbells in pages of {length} bytes, and where in one the device's page is it does not tell: take a \
-                 kernel with pages of {UAR_PAGE_SIZE} bytes"
+                "the kernel maps doorbells in pages of {length} bytes and does not report where in a page \
+                 the device's doorbells are: use a kernel with pages of {UAR_PAGE_SIZE} bytes"
             ));
         }
         let slot = self.pages.iter().find(|slot| slot.get().is_none());
-        let slot = slot.ok_or_else(|| format!("a place has {MOST_PAGES} pages of doorbells at most"))?;
+        let slot = slot.ok_or_else(|| format!("at most {MOST_PAGES} pages of doorbells can be mapped"))?;
         let registers = MappedBar::new(context.as_fd(), page.offset, length)
             .map_err(|error| format!("mapping a page of doorbells failed: {error}"))?;
         let index = page.index as usize;

@@ -57,7 +57,7 @@ impl fmt::Display for UverbsError {
         match self {
             Self::NotFound { name, others } if others.is_empty() => write!(
                 f,
-                "the kernel has no RDMA device, and so no {name:?}: load mlx5_ib (`modprobe mlx5_ib`), or drive the function by VFIO"
+                "the kernel has no RDMA device at all, so there is no {name:?}: load mlx5_ib (`modprobe mlx5_ib`), or drive the function by VFIO"
             ),
             Self::NotFound { name, others } => {
                 write!(f, "the kernel has no RDMA device {name:?}; it has {}", others.join(", "))
@@ -65,18 +65,18 @@ impl fmt::Display for UverbsError {
             Self::Open { file, error } => {
                 write!(
                     f,
-                    "opening {} failed: {error}; in a container, pass /dev/infiniband on",
+                    "opening {} failed: {error}; in a container, pass /dev/infiniband into it",
                     file.display()
                 )
             }
             Self::Context { file, error } if error.raw_os_error() == Some(libc::EINVAL) => write!(
                 f,
-                "{} gives no context with DEVX: it is no mlx5 device, its firmware has no user contexts (log_max_uctx is 0), or the \
+                "{} offers no DEVX context: it is not an mlx5 device, its firmware has no user contexts (log_max_uctx is 0), or the \
                  kernel is built without CONFIG_INFINIBAND_USER_ACCESS",
                 file.display()
             ),
             Self::Context { file, error } => {
-                write!(f, "creating a context with DEVX at {} failed: {error}", file.display())
+                write!(f, "creating a DEVX context of {} failed: {error}", file.display())
             }
             Self::Query { name, what, error } => {
                 write!(f, "asking the kernel's device {name} for {what} failed: {error}")
@@ -84,7 +84,7 @@ impl fmt::Display for UverbsError {
             Self::Memory(error) => write!(f, "{error}"),
             Self::Neighbour { gid, gid_index, error } => write!(
                 f,
-                "the kernel does not say where packets from GID index {gid_index} to {gid} go: {error}; try `ip route get` and `ping` with \
+                "the kernel reports no path from GID index {gid_index} to {gid}: {error}; try `ip route get` and `ping` with \
                  the peer's address"
             ),
         }

@@ -210,7 +210,7 @@ impl Firmware {
             )),
             _ => Err(RefusedCommand::new(
                 CommandStatus::BadOpcode,
-                "the kernel owns the device and keeps this command to itself",
+                "the kernel owns the device and does not pass this command on",
             )),
         }
     }
@@ -224,7 +224,7 @@ impl Firmware {
             Ok(RegisterId::Pmtu) if header_of(input).op_mod() == READ => self.port_mtu(),
             _ => Err(RefusedCommand::new(
                 CommandStatus::BadOpcode,
-                "the kernel keeps the registers of the port to itself",
+                "the kernel does not pass on access to the registers of the port",
             )),
         }
     }

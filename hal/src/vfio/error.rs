@@ -103,12 +103,12 @@ impl fmt::Display for VfioError {
             }
             Self::GroupNotViable { address } => write!(
                 f,
-                "the IOMMU group of {address} is not viable: kernel drivers hold others of it; see: bareverbs vfio check {address}"
+                "the IOMMU group of {address} is not viable: kernel drivers hold other functions of it; see: bareverbs vfio check {address}"
             ),
             Self::NoCharacterDevice { address } => write!(
                 f,
-                "{address} has no character device: this kernel has no VFIO_DEVICE_CDEV, or vfio-pci does not have the \
-                 device; use the container of type 1"
+                "{address} has no character device: this kernel has no VFIO_DEVICE_CDEV, or the device is \
+                 not bound to vfio-pci; use the type 1 container"
             ),
             Self::NoUnsafeMode { address } => write!(
                 f,
@@ -116,7 +116,7 @@ impl fmt::Display for VfioError {
                  echo 1 | sudo tee /sys/module/vfio/parameters/enable_unsafe_noiommu_mode before the device is bound"
             ),
             Self::System { what, address, error } => {
-                write!(f, "{what} of {address} failed: {error}")?;
+                write!(f, "{address}: {what} failed: {error}")?;
                 f.write_str(match error.raw_os_error() {
                     Some(libc::EPERM) => {
                         "; if interrupts cannot be remapped here: echo 1 | sudo tee \
@@ -130,7 +130,7 @@ impl fmt::Display for VfioError {
             Self::NoWindow { address, size } => {
                 write!(
                     f,
-                    "BAR0 of {address} ({size} bytes) cannot be mapped: does the firmware give it an address?"
+                    "BAR0 of {address} ({size} bytes) cannot be mapped: did the firmware assign it an address?"
                 )
             }
             Self::Configuration { address, wanted, found } => write!(

@@ -228,7 +228,7 @@ impl Client {
             }
             self.handle_stray(command, &header)?;
         }
-        Err(command.garbage("the server asks questions and answers none"))
+        Err(command.garbage("the server sends requests instead of the reply"))
     }
 
     /// Sends a message without requesting a reply.
@@ -242,10 +242,10 @@ impl Client {
     fn handle_stray(&mut self, during: Command, header: &Header) -> Result<(), ClientError> {
         if header.flags & KIND == REPLY {
             if header.flags & ERROR == 0 || header.command != Command::RegionWrite as u16 {
-                return Err(during.garbage("it answers another message"));
+                return Err(during.garbage("it is the reply to another message"));
             }
             if self.refused_writes >= self.posted {
-                return Err(during.garbage("it refuses a write that was not made"));
+                return Err(during.garbage("it refuses a write that was never sent"));
             }
             self.refused_writes += 1;
             return Ok(());
@@ -303,7 +303,7 @@ impl Client {
         self.stream.read_exact(&mut bytes[got..]).map_err(|error| command.broken(error))?;
         let header = decode(&bytes);
         let length = (header.size as usize).checked_sub(HEADER).filter(|length| *length <= LONGEST);
-        let mut body = vec![0; length.ok_or(command.garbage("its length cannot be true"))?];
+        let mut body = vec![0; length.ok_or(command.garbage("its length is impossible"))?];
         self.stream.read_exact(&mut body).map_err(|error| command.broken(error))?;
         Ok((header, Reply { body, files }))
     }

@@ -54,7 +54,7 @@ impl RemoteDevice {
         let answer = device.call(Command::GetInfo, &words(&[16, 0, 0, 0]), &[])?;
         match answer.word(4) {
             Some(flags) if flags & VFIO_DEVICE_FLAGS_PCI != 0 => Ok(device),
-            _ => Err(garbage(Command::GetInfo, "it is no PCI device").into()),
+            _ => Err(garbage(Command::GetInfo, "it is not a PCI device").into()),
         }
     }
 

@@ -260,7 +260,7 @@ fn first_word(line: &mut Line, meanwhile: &mut WaitHook<'_>) -> Result<Result<[u
         Ok(version) if leading_number(&version_text(&version)).is_some() => Ok(Ok(version)),
         Ok(words) => {
             let text = String::from_utf8_lossy(&words).into_owned();
-            Ok(Err(format!("it says {text:?}, which is no version of perftest")))
+            Ok(Err(format!("it says {text:?}, which is not a version of perftest")))
         }
         Err(error) if own_failure => Err(error),
         Err(error) => Ok(Err(format!("{error:#}"))),
@@ -271,8 +271,9 @@ fn first_word(line: &mut Line, meanwhile: &mut WaitHook<'_>) -> Result<Result<[u
 fn after_strangers(error: anyhow::Error, refused: u64) -> anyhow::Error {
     match refused {
         0 => error,
-        1 => error.context("one connection was refused, of somebody who is no perftest"),
-        _ => error.context(format!("{refused} connections were refused, of others than perftest")),
+        1 => error.context("one connection was refused, because the caller was not perftest"),
+        _ => error
+            .context(format!("{refused} connections were refused, because the callers were not perftest")),
     }
 }
 
@@ -353,21 +354,21 @@ impl<'a> Session<'a> {
     fn agree(mut self, mtu: u32, meanwhile: &mut WaitHook<'_>) -> Result<Self> {
         let text = self.peer_version();
         let number = leading_number(&text).with_context(|| {
-            format!("version {text:?} of the peer is none of perftest's: something else has that TCP port; name another one with -p")
+            format!("the peer's version {text:?} is not one of perftest: something else has that TCP port; choose another with -p")
         })?;
         if number < OLDEST {
             bail!(
-                "the peer speaks the exchange of perftest {number}, which is older than {OLDEST}; its messages had another form"
+                "the peer speaks the exchange of perftest {number}, which is older than {OLDEST} and has another message format"
             );
         }
         let cycle = u32::from_be_bytes(self.swap(&CYCLE_BUFFER.to_be_bytes(), meanwhile)?);
         let line = u32::from_be_bytes(self.swap(&CACHE_LINE.to_be_bytes(), meanwhile)?);
         if (cycle, line) != (CYCLE_BUFFER, CACHE_LINE) {
             bail!(
-                "the peer has pages of {cycle} and cache lines of {line} bytes; this end speaks only with 4096 and 64"
+                "the peer has pages of {cycle} and cache lines of {line} bytes; this end supports only 4096 and 64"
             );
         }
-        let code = mtu_code(mtu).with_context(|| format!("{mtu} is no path MTU"))?;
+        let code = mtu_code(mtu).with_context(|| format!("{mtu} is not a path MTU"))?;
         let [digit, _] = self.swap(&[b'0' + code, 0], meanwhile)?;
         let peer = mtu_bytes(digit.wrapping_sub(b'0')).context("the peer named no path MTU")?;
         self.mtu = mtu.min(peer);

@@ -250,18 +250,18 @@ struct Silence<'a> {
 
 const START_FIRST: &str = "; start the end that listens first, or name its port with -p";
 const NOBODY_CONNECTS: Silence<'_> = Silence {
-    what: "nobody connects",
+    what: "nobody connected",
     advice: "; start the other end with the name of this machine and the same port (-p), and look for a firewall between them",
 };
 const NO_ANSWER: Silence<'_> = Silence {
-    what: "the peer does not answer over TCP",
-    advice: "; something else may have that port, or the peer is busy with somebody else",
+    what: "the peer did not answer over TCP",
+    advice: "; something else may have that port, or the peer is busy with another client",
 };
-const NOTHING_SAID: Silence<'_> = Silence { what: "the peer says nothing over TCP", advice: "" };
+const NOTHING_SAID: Silence<'_> = Silence { what: "the peer sent nothing over TCP", advice: "" };
 
 fn wait(deadline: Instant, silence: Silence<'_>, meanwhile: &mut WaitHook<'_>) -> Result<()> {
     if Instant::now() > deadline {
-        bail!("{}, and the time for it is over{}", silence.what, silence.advice);
+        bail!("{}, and the time limit has passed{}", silence.what, silence.advice);
     }
     meanwhile()
 }

@@ -40,16 +40,16 @@ pub struct AdviseArguments {
 
 fn parse_hops(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(0) => Err("every lookup reads one element at least: take 1 or more".into()),
+        Ok(0) => Err("every lookup reads at least one element: give 1 or more".into()),
         Ok(hops) => Ok(hops),
-        Err(_) => Err("need a number of elements, as 8".into()),
+        Err(_) => Err("expected a number of elements, such as 8".into()),
     }
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
-        _ => Err("need a share from 0 to less than 1, as 0.7".into()),
+        _ => Err("expected a number from 0 to less than 1, such as 0.7".into()),
     }
 }
 

@@ -93,7 +93,7 @@ counters! {
         "frames arrive that are longer than the MTU of this port, and are dropped",
         "give both ends and the switch between them the same MTU";
     "rx_unsupported_op_phy", "Control frames received with an unknown operation": Link,
-        "control frames arrive that are no pause frames", "look at the configuration of the switch";
+        "control frames arrive that are not pause frames", "look at the configuration of the switch";
     "tx_mac_control_phy", "Control frames sent";
     "rx_mac_control_phy", "Control frames received";
     "rx_pause_ctrl_phy", "Pause frames received": Paused,
@@ -203,7 +203,7 @@ counters! {
     "symbol_error", "Symbol errors": Link,
         "symbols arrive that do not exist: the cable corrupts bits", "clean or replace the cable";
     "link_error_recovery", "Times that the link recovered from errors": Link,
-        "the link had to be trained anew", "clean or replace the cable";
+        "the link had to be trained again", "clean or replace the cable";
     "link_downed", "Times that the link went down": Link,
         "the link went down", "look at the cable and at the other end's log";
     "port_rcv_errors", "Packets received with an error": Link,
@@ -220,7 +220,7 @@ counters! {
         "packets of another partition came", "compare the P_Keys of both ends";
     "link_overrun_errors", "Excessive buffer overruns": Link,
         "the link broke its credits", "replace the cable; update the firmware of both ends";
-    "VL15_dropped", "Subnet management packets dropped for want of buffers": Discard,
+    "VL15_dropped", "Subnet management packets dropped for lack of buffers": Discard,
         "packets of subnet management were dropped", "lower the number of packets that the subnet manager has under way";
     "port_xmit_wait", "Ticks during which the port had data to send and could not": Congestion,
         "data waits at this port because the other end has no room", "look for the slow receiver behind it";

@@ -73,7 +73,7 @@ pub struct DemoArguments {
 }
 
 fn parse_seed(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("need a whole number from 0 to {}", u64::MAX))
+    text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
 }
 
 fn parse_loss(text: &str) -> Result<f64, String> {
@@ -81,7 +81,7 @@ fn parse_loss(text: &str) -> Result<f64, String> {
     if (0.0..1.0).contains(&loss) {
         Ok(loss)
     } else {
-        Err("need a share from 0 to less than 1, as 0.01".into())
+        Err("expected a number from 0 to less than 1, such as 0.01".into())
     }
 }
 

@@ -157,7 +157,7 @@ impl Report {
 
     fn heading(&self, context: &Context) -> String {
         let mut heading = format!(
-            "{} rows of {}, each fetched on {} ways; {} absent keys besides",
+            "{} rows of {}, each fetched in {} ways, and {} absent keys",
             self.rows,
             context.data,
             self.ways.len(),

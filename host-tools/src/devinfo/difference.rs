@@ -90,7 +90,7 @@ fn table(devices: [&DeviceSelector; 2], differences: &[Difference<'_>], same: bo
         ]);
     }
     if same {
-        format!("{} and {} differ in nothing but their addresses", devices[0], devices[1])
+        format!("{} and {} differ only in their addresses", devices[0], devices[1])
     } else {
         table.trim_fmt()
     }

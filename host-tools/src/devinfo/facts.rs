@@ -46,7 +46,7 @@ fn gather<H: Hal>(device: &Device<H>, kernel: Option<&KernelView>) -> Result<Vec
 }
 
 /// Why a device of the kernel does not tell what stands in its initialization segment.
-const SEGMENT: &str = "the initialization segment is the kernel's";
+const SEGMENT: &str = "the kernel owns the initialization segment";
 
 fn identity<H: Hal>(device: &Device<H>, identity: &DeviceIdentity, of_kernel: bool) -> Vec<Fact> {
     let DeviceIdentity { guids, board, .. } = identity;
@@ -69,7 +69,7 @@ fn identity<H: Hal>(device: &Device<H>, identity: &DeviceIdentity, of_kernel: bo
         match of_kernel {
             true => Fact::unknown(
                 "health",
-                format!("{SEGMENT}, which watches it; `devlink health` shows its reports"),
+                format!("{SEGMENT}, and watches the health in it; `devlink health` shows its reports"),
             ),
             false => Fact::new("health", device.health().to_string()),
         },
@@ -100,7 +100,7 @@ fn kept(name: &str, register: &str, instead: &str) -> Fact {
 }
 
 fn kept_reason(register: &str, instead: &str) -> String {
-    format!("the kernel passes no register on, and this is in {register}; {instead}")
+    format!("this value is in register {register}, which the kernel does not pass on; {instead}")
 }
 
 fn port<H: Hal>(device: &Device<H>, kernel: Option<&KernelView>) -> Result<Vec<Fact>, CommandError> {
@@ -134,7 +134,7 @@ fn port<H: Hal>(device: &Device<H>, kernel: Option<&KernelView>) -> Result<Vec<F
     facts.extend(managed(&management));
     facts.extend(match (kernel, device.error_correction()) {
         (Some(_), Err(ErrorCorrectionError::Command(_))) => {
-            no_error_correction(&kept_reason("PPLM", "`ethtool --show-fec` shows it"))
+            no_error_correction(&kept_reason("PPLM", "`ethtool --show-fec` shows the mode"))
         }
         (_, Ok(correction)) => error_correction(&correction),
         (None, Err(ErrorCorrectionError::Command(error))) => return Err(error),

@@ -41,7 +41,7 @@ fn parse(text: &str) -> anyhow::Result<Readings> {
 }
 
 fn from_json(text: &str) -> anyhow::Result<Readings> {
-    let object: Value = serde_json::from_str(text).context("it is no JSON")?;
+    let object: Value = serde_json::from_str(text).context("it is not JSON")?;
     if object.get("schema").and_then(Value::as_str) != Some("bareverbs.monitor.v1") {
         return Err(anyhow!("its schema is not \"bareverbs.monitor.v1\""));
     }
@@ -85,7 +85,7 @@ mod tests {
         for (text, why) in [
             ("", "give what"),
             ("nothing here", "give what"),
-            ("{", "no JSON"),
+            ("{", "not JSON"),
             ("{}", "schema"),
             (r#"{"schema": "bareverbs.monitor.v1", "monitor": {}}"#, "no \"counters\""),
             (

@@ -56,14 +56,14 @@ pub(super) fn text(facts: &Facts, judged: &[Judged], verbose: bool) -> String {
             Outcome::NotAsked(why) => {
                 not_asked += 1;
                 if verbose {
-                    let _ = writeln!(text, "-        {}: not asked: {why}", rule.id);
+                    let _ = writeln!(text, "-        {}: not checked: {why}", rule.id);
                 }
             }
         }
     }
     let found = judged.len() - silent - not_asked;
     let device = facts.selector.as_deref().unwrap_or("this machine");
-    let _ = write!(text, "{device}: {found} found, {silent} in order, {not_asked} not asked");
+    let _ = write!(text, "{device}: {found} found, {silent} in order, {not_asked} not checked");
     if found > 0 {
         text.push_str("; more: bareverbs explain ID");
     }

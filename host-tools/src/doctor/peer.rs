@@ -43,7 +43,9 @@ impl PeerArgument {
             Self::Report(path) => {
                 let text = read_text(path).map_err(Failure::Input)?;
                 end_of(&text)
-                    .with_context(|| format!("{} is no report of `bareverbs doctor --json`", path.display()))
+                    .with_context(|| {
+                        format!("{} is not a report of `bareverbs doctor --json`", path.display())
+                    })
                     .map_err(Failure::Input)
             }
         }
@@ -71,7 +73,7 @@ pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
 
 /// The end in a report.
 fn end_of(text: &str) -> anyhow::Result<EndFacts> {
-    let mut object: Value = serde_json::from_str(text).context("it is no JSON")?;
+    let mut object: Value = serde_json::from_str(text).context("it is not JSON")?;
     match object.get("schema").and_then(Value::as_str) {
         Some("bareverbs.doctor.v1") => {}
         Some(other) => return Err(anyhow!("its schema is {other:?}, and not \"bareverbs.doctor.v1\"")),
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn a_report_that_is_none_says_why() {
         for (text, why) in [
-            ("", "it is no JSON"),
+            ("", "it is not JSON"),
             ("[]", "it has no \"schema\""),
             (r#"{"schema": "bareverbs.gids.v1"}"#, "its schema is \"bareverbs.gids.v1\""),
             (r#"{"schema": "bareverbs.doctor.v1", "doctor": {"end": null}}"#, "not open at that end"),

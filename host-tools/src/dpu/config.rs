@@ -162,7 +162,7 @@ impl ServiceConfig {
         if let Some(TableSource::Host(host)) = &table
             && !tenants.iter().any(|tenant| tenant.name == *host)
         {
-            bail!("table: shared_by = {host:?} is the name of no [[tenant]]");
+            bail!("table: shared_by = {host:?} does not name a [[tenant]]");
         }
         Ok(Self {
             listen: file.listen,
@@ -192,7 +192,7 @@ fn source(table: TableSettings, directory: &Path) -> Result<TableSource> {
     match (table.data, table.demo_rows, table.shared_by) {
         (Some(path), None, None) => Ok(TableSource::File(directory.join(path))),
         (None, Some(rows @ 1..=1_000_000), None) => Ok(TableSource::Demo(rows)),
-        (None, Some(rows), None) => bail!("table: demo_rows = {rows}, it goes from 1 to 1000000"),
+        (None, Some(rows), None) => bail!("table: demo_rows = {rows} must be from 1 to 1000000"),
         (None, None, Some(host)) => Ok(TableSource::Host(host)),
         _ => bail!("table: give one of data = \"FILE\", demo_rows = N and shared_by = \"TENANT\""),
     }
@@ -202,7 +202,7 @@ fn limits(settings: &LimitSettings) -> Result<Limits> {
     let LimitSettings { hops, bytes, retries, time_us } = *settings;
     if hops == 0 || bytes == 0 || time_us == 0 {
         bail!(
-            "limits: with hops = {hops}, bytes = {bytes}, time_us = {time_us} no request could do anything; take 1 or more"
+            "limits: with hops = {hops}, bytes = {bytes}, time_us = {time_us} no request could do anything; give 1 or more"
         );
     }
     Ok(Limits { hops, bytes, retries, time: Duration::from_micros(time_us.into()) })
@@ -233,7 +233,7 @@ fn check_tenants(tenants: &[TenantSettings]) -> Result<()> {
     for tenant in tenants {
         tenant.check().with_context(|| format!("tenant {:?}", tenant.name))?;
         if !names.insert(&tenant.name) {
-            bail!("tenant {:?} is there twice", tenant.name);
+            bail!("tenant {:?} is listed twice", tenant.name);
         }
     }
     Ok(())
@@ -249,12 +249,12 @@ impl TenantSettings {
             ("requests_at_a_time", self.requests_at_a_time, SHARE),
         ] {
             if !(1..=most).contains(&value.into()) {
-                bail!("{name} = {value}, it goes from 1 to {most}");
+                bail!("{name} = {value} must be from 1 to {most}");
             }
         }
         let rates = [self.requests_per_second, self.dmas_per_second, self.bytes_per_second];
         if rates.contains(&Some(0)) {
-            bail!("a rate of 0 a second lets nothing through: leave the tenant out, or the rate");
+            bail!("a rate of 0 a second lets nothing through: leave out the tenant, or the rate");
         }
         Ok(())
     }
@@ -361,17 +361,17 @@ mod tests {
             ("listen = 3".into(), "invalid type"),
             ("listen = \"a:1\"".into(), "no [[tenant]]"),
             (with("lisen = 1"), "lisen"),
-            (with("device = \"mlx5_0\""), "device: \"mlx5_0\" names no device"),
+            (with("device = \"mlx5_0\""), "device: \"mlx5_0\" does not name a device"),
             (with("addresses = [\"10.0.0.1/33\"]"), "addresses: /33"),
             (with("[table]"), "table: give one of"),
             (with("[table]\ndata = \"a\"\ndemo_rows = 1"), "table: give one of"),
             (with("[table]\nshared_by = \"shop\"\ndemo_rows = 1"), "table: give one of"),
-            (with("[table]\nshared_by = \"host\""), "\"host\" is the name of no [[tenant]]"),
+            (with("[table]\nshared_by = \"host\""), "\"host\" does not name a [[tenant]]"),
             (with("[table]\ndemo_rows = 0"), "from 1 to 1000000"),
             (with("[limits]\nhops = 0"), "no request could do anything"),
             (with("[programs]\nrequest_fuel = 1"), "request_fuel = 1"),
-            (with(TENANT), "tenant \"shop\" is there twice"),
-            (format!("{}connections = 17", with("")), "connections = 17, it goes from 1 to 16"),
+            (with(TENANT), "tenant \"shop\" is listed twice"),
+            (format!("{}connections = 17", with("")), "connections = 17 must be from 1 to 16"),
             (format!("{}requests_at_a_time = 0", with("")), "requests_at_a_time = 0"),
             (format!("{}bytes_per_second = 0", with("")), "a rate of 0"),
             (with("").replace("shop", ""), "a name has 1 to 64 bytes"),

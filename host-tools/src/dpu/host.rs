@@ -29,13 +29,13 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct DpuHostArguments {
     #[command(flatten)]
     service: ServiceArguments,
-    /// The rows, as `bareverbs demo --data` takes them. SIGHUP has the file read again: rows are added, changed and deleted while the DPU reads.
+    /// File with the rows, in the format of `bareverbs demo --data`. SIGHUP makes this command read the file again; it adds, changes and deletes rows while the DPU reads.
     #[arg(long, value_name = "FILE", required_unless_present = "demo_table", conflicts_with = "demo_table")]
     data: Option<PathBuf>,
-    /// So many made-up rows (key-0, key-1 …).
+    /// Share this many generated rows (key-0, key-1 …) instead.
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     demo_table: Option<u32>,
-    /// How much larger than its rows the table is, so that they can change.
+    /// Spare room in the table for added and changed rows, in percent of the rows.
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     room: u32,
 }
@@ -82,12 +82,12 @@ impl ServiceTask for Sharing<'_> {
                     Ok(changes) => tracing::info!(rows = table.rows(), changes, "the rows were read again"),
                     Err(error) => tracing::error!(
                         rows = table.rows(),
-                        "not all rows are as the file has them: {error:#}"
+                        "not all rows could be made to match the file: {error:#}"
                     ),
                 }
             }
             if let Some(end) = session.ended(LOOK) {
-                return Err(Failure::Run(anyhow!("the service does not use the table any more: {end}")));
+                return Err(Failure::Run(anyhow!("the service no longer uses the table: {end}")));
             }
         }
     }

@@ -112,7 +112,7 @@ impl ListenerState {
         {
             tracing::warn!(
                 oldest,
-                "hung up: {STRANGERS} callers that have not proven their key are the most"
+                "disconnected: at most {STRANGERS} callers may wait without having proven their key"
             );
             ending.end();
         }
@@ -188,7 +188,7 @@ fn attend(number: u64, call: IncomingCall, state: &ListenerState, requests: &Sen
             if known < KNOWN {
                 connect(call, tenant, state, requests);
             } else {
-                tracing::warn!(tenant = tenant.name, from, "refused: {KNOWN} callers are the most");
+                tracing::warn!(tenant = tenant.name, from, "refused: at most {KNOWN} callers are allowed");
                 call.refuse("the service has too many callers: call again later");
             }
             state.known.fetch_sub(1, Ordering::Relaxed);
@@ -207,7 +207,7 @@ fn connect(call: ProvenCall, known: Tenant, state: &ListenerState, requests: &Se
         Ok(joined) => {
             let number = joined.number;
             if let Err(error) = keep(call, &joined, requests) {
-                tracing::warn!(tenant, from, "the connection was not made: {error:#}");
+                tracing::warn!(tenant, from, "the connection failed: {error:#}");
             }
             // A service that has ended needs no message.
             let _ = requests.send(CallerRequest::Leave { number });

@@ -41,7 +41,7 @@ pub struct DpuArguments {
 enum DpuAction {
     /// Serve a table to authenticated tenants: lookups by kernel, by READ and by programs that they deploy.
     Serve(Box<serve::DpuServeArguments>),
-    /// On the host of a DPU: share a table with the service on its Arm cores, which reads it by DMA under a key that only they know.
+    /// On the host of a DPU: share a table with the service on the Arm cores, which reads it by DMA with an access key that is never sent.
     Host(Box<host::DpuHostArguments>),
     /// Look up keys in a service in every requested way and compare the results. Exit status 1 if a key is not found.
     Get(Box<get::GetArguments>),

@@ -154,7 +154,7 @@ impl Offer {
     }
 
     pub(super) fn table(&self) -> Result<TableDescriptor> {
-        parse_descriptor(&self.table).context("what the service says of its table")
+        parse_descriptor(&self.table).context("the service's description of its table")
     }
 }
 

@@ -7,12 +7,12 @@ pub(crate) fn parse_opcode(text: &str) -> Result<Opcode, String> {
     if let Some(digits) = text.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16)
             .map(Opcode)
-            .map_err(|_| format!("{text:?} is no number of 64 bits"));
+            .map_err(|_| format!("{text:?} is not a 64-bit number"));
     }
     let letters = text.as_bytes();
     if !(1..=8).contains(&letters.len()) || !letters.iter().all(u8::is_ascii_graphic) {
         return Err(format!(
-            "{text:?} is no op-code: write up to eight letters, as in KVLOOKPR, or a number as 0x1234"
+            "{text:?} is not an op-code: write up to eight letters, such as KVLOOKPR, or a number such as 0x1234"
         ));
     }
     let mut bytes = [0; 8];

@@ -183,7 +183,7 @@ impl<H: Hal> Serving<'_, H> {
         if figures.running > 0 {
             tracing::warn!(
                 running = figures.running,
-                "the time to end is over: these requests get no answer"
+                "the shutdown time is over: these requests get no answer"
             );
         }
         self.service.end_all(now, SHUTTING_DOWN);

@@ -157,7 +157,7 @@ impl<'d, H: Hal> Service<'d, H> {
         match self.lookup.repair(&self.domain) {
             Ok(repaired) => active |= repaired,
             Err(error) => {
-                self.lose_host(now, &format!("the host's memory cannot be reached any more: {error:#}"))
+                self.lose_host(now, &format!("the host's memory can no longer be reached: {error:#}"))
             }
         }
         (0..CONNECTIONS).for_each(|index| self.look_after(now, index));

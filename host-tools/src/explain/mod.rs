@@ -168,7 +168,7 @@ fn of_refusal(refusal: &Refusal) -> Explanation {
         number: Some(refusal.syndrome),
         cause: refusal.reason,
         compare: "the field that the cause names, as the command carried it",
-        attempt: "mend that field; a real device has syndromes of its own",
+        attempt: "fix that field; a real device has its own syndromes",
     }
 }
 
@@ -180,7 +180,7 @@ fn of_counter(known: &Known) -> Explanation {
         name: known.name,
         number: None,
         cause: says.map_or(known.help, |abnormal| abnormal.says),
-        compare: says.map_or("nothing: a rise is no sign of anything wrong", |_| {
+        compare: says.map_or("nothing: a rise does not mean that anything is wrong", |_| {
             "how fast it rises (bareverbs monitor), against the packets of the port; the same counter at the other end"
         }),
         attempt: says.map_or("nothing", |abnormal| abnormal.fix),

@@ -58,7 +58,7 @@ entries! {
     Health, Some(0x0d), ["EQ_IN_ERR"]:
         "an event queue is in error", "state of the event queue", "reset the device";
     Health, Some(0x0e), ["EQ_INV"]:
-        "an event queue is armed with a consumer index that cannot be", "doorbell of the event queue", "write the index of the last entry taken";
+        "an event queue is armed with an impossible consumer index", "doorbell of the event queue", "write the index of the last entry taken";
     Health, Some(0x0f), ["FFSER_ERR"]:
         "a soft error of the memory in the device", "how often it comes", "reset the device; replace the card if it comes again";
     Health, Some(0x10), ["HIGH_TEMP_ERR"]:
@@ -85,19 +85,19 @@ entries! {
         "all lost: bareverbs gids --peer PEER, a firewall for UDP 4791, the route; some lost: PFC or ECN, cable and module";
     Ping, None, ["PING_LATE"]:
         "an answer came after its timeout (-W)",
-        "the percentiles of the round trip; PFC pauses (rx_prioN_pause); how busy the machine of the end that answers is",
-        "raise -W to see how late they are; look for the queue that they wait in";
+        "the percentiles of the round trip; PFC pauses (rx_prioN_pause); how busy the answering machine is",
+        "raise -W to see how late they are; look for the queue in which they wait";
     Ping, None, ["PING_DUPLICATE"]:
-        "an answer came twice: the fabric doubled the probe or its answer",
+        "an answer came twice: the fabric duplicated the probe or its answer",
         "spanning tree and link aggregation of the switches, mirror ports; a capture at both ends",
-        "take the loop or the mirror out; a reliable connection hides duplicates, datagrams do not";
+        "remove the loop or the mirror; a reliable connection hides duplicates, datagrams do not";
     Ping, None, ["PING_OUT_OF_ORDER"]:
         "an answer overtook an earlier one",
         "paths of the fabric: ECMP by packet, adaptive routing, link aggregation; service level and traffic class of both ends",
         "keep one flow on one path (the UDP source port decides); a reliable connection takes reordered packets for lost ones";
     Ping, None, ["PING_STRAY"]:
         "an answer came to a probe that was never sent",
-        "whether another test uses the same queue pair number and Q_Key; whether an earlier ping was broken off",
+        "whether another test uses the same queue pair number and Q_Key; whether an earlier ping was interrupted",
         "ping again: every run has a queue pair of its own";
     Event, Some(0x09), ["PORT_CHANGE", "IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"]:
         "the state of the port changed", "Device::port", "read the state again; connections may have to be made anew";

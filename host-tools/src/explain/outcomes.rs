@@ -14,12 +14,12 @@ macro_rules! entries {
 entries! {
     Exit, None, ["EXIT_0"]: "the command was carried out and found nothing wrong", "nothing", "nothing: all is well";
     Exit, None, ["EXIT_1"]:
-        "the command was carried out, and what it looked at is wrong: a finding that is bad, a probe that was lost, a limit that was missed, a \
-         connection that failed; or it went wrong on the way ('failed:' on standard error)",
-        "standard output has what was found, standard error what went wrong", "bareverbs explain what is printed there";
+        "the command ran and found something wrong: a bad finding, a lost probe, a missed limit, a failed \
+         connection; or it failed while it ran ('failed:' on standard error)",
+        "the findings on standard output, the failure on standard error", "give what is printed there to bareverbs explain";
     Exit, None, ["EXIT_2"]:
-        "the command could not be carried out as given ('error:' on standard error): arguments that contradict each other, a device, a file or a \
-         peer that is not there",
+        "the command could not be carried out as given ('error:' on standard error): arguments that \
+         contradict each other, or a missing device, file or peer",
         "the names in the message against those that exist", "bareverbs COMMAND --help; for a device: bareverbs doctor --device DEVICE";
     Exit, None, ["EXIT_130"]:
         "a test without an end (perf --run_infinitely) was interrupted a second time, before it could tell its peer", "nothing",
@@ -55,13 +55,13 @@ lookups! {
         "no kernel is deployed under the op-code of the request", "op-codes of the service: bareverbs kernel list",
         "deploy one: bareverbs kernel deploy";
     BadParameters, "LOOKUP_BAD_PARAMETERS":
-        "the kernel does not understand the parameters", "their length and layout against what the kernel documents", "mend the request";
+        "the kernel does not understand the parameters", "their length and layout against the kernel's documentation", "fix the request";
     OutOfBounds, "LOOKUP_OUT_OF_BOUNDS":
         "a pointer led out of the memory that the connection was granted", "root and pointers against address and length of the grant",
-        "grant the whole structure, or mend the pointer";
+        "grant the whole structure, or fix the pointer";
     HopLimit, "LOOKUP_HOP_LIMIT":
         "more elements were visited than the request allows", "length of the longest chain; a chain that leads back to itself",
-        "raise the limit, or mend the chain";
+        "raise the limit, or fix the chain";
     ByteLimit, "LOOKUP_BYTE_LIMIT":
         "more bytes would have been read than the request allows", "bytes of the elements on the way and of the value", "raise the limit";
     Deadline, "LOOKUP_DEADLINE":
@@ -70,7 +70,7 @@ lookups! {
         "the value was being written at every try: its versions or its checksum never agreed", "how often the key is written",
         "try again; write less often in place";
     Busy, "LOOKUP_BUSY":
-        "somebody else kept the place busy, or the service is full", "tenants and slots of the service", "try again later";
+        "another writer kept the place busy, or the service is full", "tenants and slots of the service", "try again later";
     Revoked, "LOOKUP_REVOKED": "the grant was withdrawn while the kernel ran", "who withdrew it", "ask for a new grant";
     DmaFault, "LOOKUP_DMA_FAULT":
         "the memory of the host did not answer", "whether the memory is still registered; IOMMU faults in dmesg", "register it again and grant it anew";
@@ -78,8 +78,8 @@ lookups! {
         "the answer is larger than the space for it", "size in the reply against that of the slot", "offer a slot of the size that the reply states";
     Fallback, "LOOKUP_FALLBACK": "the request was handed to the processor of the host", "nothing is wrong", "nothing";
     ProgramFault, "LOOKUP_PROGRAM_FAULT":
-        "a deployed program left its memory, or returned what is no verb", "its accesses, step by step",
-        "bareverbs kernel run shows the instruction; mend the program and deploy it again";
+        "a deployed program accessed memory outside its segments, or returned something that is not a verb", "its accesses, step by step",
+        "bareverbs kernel run shows the instruction; fix the program and deploy it again";
     OutOfFuel, "LOOKUP_OUT_OF_FUEL":
         "a deployed program used up what a step or an invocation may use", "loops without an end; steps that bareverbs kernel run counts",
         "shorten it, or allow it more fuel";

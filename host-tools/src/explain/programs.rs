@@ -29,7 +29,7 @@ programs! {
     "PROGRAM_NOT_WHOLE", [" bytes are not whole instructions of 8 bytes"]:
         "the file is neither an object nor a list of whole instructions", "length of the file", "give the object that clang made, or its section .text";
     "PROGRAM_OPCODE", ["there is no op-code "]:
-        "the bytes are no instruction of eBPF", "whether the file holds code at all; bareverbs kernel disassemble", "compile with clang -target bpf";
+        "the bytes are not an eBPF instruction", "whether the file holds code at all; bareverbs kernel disassemble", "compile with clang -target bpf";
     "PROGRAM_UNSUPPORTED", ["programs may not have "]:
         "the instruction exists, and programs near data may not have it", "what the message names; docs/offload.md has the list",
         "write it without: no maps, no global variables, no atomics; inline functions (static inline, -mcpu=v3)";
@@ -47,17 +47,17 @@ programs! {
     "PROGRAM_JUMP_INTO_CONSTANT", [" jumps to ", ", into a 64-bit constant"]:
         "a jump leads into the second half of a constant", "target of the jump: bareverbs kernel disassemble", "compile with clang -target bpf";
     "PROGRAM_SHIFT", [" shifts by ", " bits"]: "a shift is by more bits than the register has", "the constant in the source", "shift by less than 32 or 64 bits";
-    "PROGRAM_DIVISION_BY_ZERO", [" divides by zero"]: "a divisor is the constant zero", "the division in the source", "divide by something else";
+    "PROGRAM_DIVISION_BY_ZERO", [" divides by zero"]: "a divisor is the constant zero", "the division in the source", "divide by another value";
     "PROGRAM_STACK", [" bytes at r10 ", "the stack has "]:
         "local variables reach beyond the stack", "size of arrays and structures that are local", "use fewer; keep large ones in the state of the invocation";
-    "PROGRAM_NO_END", ["the program goes on behind instruction "]: "the last instruction is no exit and no jump", "the end of the program", "return from the function";
+    "PROGRAM_NO_END", ["the program continues past instruction "]: "the last instruction is neither an exit nor a jump", "the end of the program", "return from the function";
     "PROGRAM_OUT_OF_FUEL", ["out of fuel before instruction "]:
         "a step took more instructions than it may", "loops without an end; steps that bareverbs kernel run counts", "bound the loop, or allow more fuel";
     "PROGRAM_OUTSIDE", [", leaves the memory of the program"]:
         "the program read or wrote memory that it does not have, or may not write",
         "segment and offset in the message against parameters, stack, state and what was fetched", "check lengths before the access";
-    "PROGRAM_VERB", ["the program returned ", ", which is no verb or status"]:
-        "a step ends with the number of a verb, and this is none", "what the function returns on every way", "return one of the verbs of docs/offload.md";
+    "PROGRAM_VERB", ["the program returned ", ", which is not a verb or status"]:
+        "a step must return the number of a verb, and this is not one", "what the function returns on every path", "return one of the verbs of docs/offload.md";
     "PROGRAM_UNVERIFIED", ["instruction ", " was never verified"]:
         "the program changed after it was checked", "whether its memory was written", "deploy it again; this should not happen";
 }

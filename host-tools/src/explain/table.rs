@@ -128,7 +128,7 @@ entries! {
             "register the region with the right to bind windows; ask for no right that the region has not";
         7, "IBV_WC_BAD_RESP_ERR", 0x10, "BAD_RESP_ERR":
             "the peer answered with a packet that does not fit the request",
-            "path MTU at both ends, PSNs, whether two queue pairs believe to be connected with the same peer",
+            "path MTU at both ends, PSNs, whether two queue pairs think that they are connected to the same peer",
             "connect again with fresh PSNs; capture the wire";
         8, "IBV_WC_LOC_ACCESS_ERR", 0x11, "LOCAL_ACCESS_ERR":
             "the peer's WRITE with immediate data or SEND with invalidate ran into a protection fault here",
@@ -140,24 +140,24 @@ entries! {
             "allow the operation on the peer's queue pair; post longer receives; make both read limits agree";
         10, "IBV_WC_REM_ACCESS_ERR", 0x13, "REMOTE_ACCESS_ERR":
             "the peer refused the remote key, the right or the range",
-            "rkey and address as the peer told them (byte order!), length, REMOTE_READ/REMOTE_WRITE/REMOTE_ATOMIC of the peer's region, its domain",
+            "rkey and address as the peer sent them (byte order!), length, REMOTE_READ/REMOTE_WRITE/REMOTE_ATOMIC of the peer's region, its domain",
             "exchange key and address again; register with the right; keep it registered";
         11, "IBV_WC_REM_OP_ERR", 0x14, "REMOTE_OP_ERR":
             "the peer could not carry the request out: its own receive or queue is broken",
             "completions and events at the peer, lkey and rights of its receive",
-            "mend the peer's receive";
+            "fix the peer's receive";
         12, "IBV_WC_RETRY_EXC_ERR", 0x15, "TRANSPORT_RETRY_EXC_ERR":
-            "the peer did not answer, as often as it was asked",
+            "the peer did not answer within all retries",
             "state of the peer's queue pair (RTR at least), dest_qp_num, sq_psn here against rq_psn there, path MTU at both ends, GIDs: index, \
              version (RoCE v1 or v2), family and VLAN; state and MTU of both ports; firewall for UDP 4791; timeout and retry_cnt",
             "ping between the two GIDs; compare QueuePair::diagnose of both ends; capture both ports";
         13, "IBV_WC_RNR_RETRY_EXC_ERR", 0x16, "RNR_RETRY_EXC_ERR":
-            "the peer had no receive posted, as often as it was asked",
+            "the peer had no receive posted within all retries",
             "receives posted at the peer, rnr_retry here (7 is for ever), min_rnr_timer at the peer",
             "post receives before the peer sends; raise rnr_retry to 7";
         16, "IBV_WC_REM_ABORT_ERR", 0x22, "REMOTE_ABORTED_ERR":
             "the peer gave the operation up",
-            "events at the peer; this is of reliable datagrams and DC, RC does not know it",
+            "events at the peer; only reliable datagrams and DC have this status, not RC",
             "look at the peer's side";
     }
     others {
@@ -180,7 +180,7 @@ entries! {
             "flushed with the queue pair (NVIDIA/nccl issue 1353)",
             "the first completion that failed", "explain that one";
         Command, Some(0x01), ["INT_ERR"]:
-            "firmware failed by itself", "health buffer, firmware version", "reset the device; update the firmware";
+            "the firmware had an internal error", "health buffer, firmware version", "reset the device; update the firmware";
         Command, Some(0x02), ["BAD_OP_ERR"]:
             "the device has no such command", "opcode, and the capability that announces it", "ask the capability first";
         Command, Some(0x03), ["BAD_PARAM_ERR"]:
@@ -207,9 +207,9 @@ entries! {
             "no resources are left", "objects alive against the capabilities; pages given to the device", "free objects; give pages when the device asks";
         Command, Some(0x10), ["BAD_QP_STATE_ERR"]:
             "the queue pair is not in the state from which this transition starts",
-            "state by QUERY_QP: it may have moved by itself to ERROR, SQE or SQD", "query, then take the way that leads on from there";
+            "state by QUERY_QP: it may have moved by itself to ERROR, SQE or SQD", "query, then take the transitions that lead on from there";
         Command, Some(0x30), ["BAD_PKT_ERR"]:
-            "a management packet is malformed", "the packet", "mend the packet";
+            "a management packet is malformed", "the packet", "fix the program that built it";
         Command, Some(0x40), ["BAD_SIZE_OUTS_CQES_ERR"]:
             "a completion queue holds more entries than its new size", "entries not polled", "poll first, then resize";
         Command, Some(0x50), ["BAD_INP_LEN_ERR"]:
@@ -221,7 +221,7 @@ entries! {
              forbidden one, or a value that firmware refuses",
             "attr_mask against the table of the transition; on RoCE is_global must be 1; path_mtu against active_mtu; sgid_index against the GID \
              table; pkey_index; max_rd_atomic against max_qp_rd_atom",
-            "the driver of this house names the attributes: see QueuePair::modify and ConnectError";
+            "the bareverbs driver names the attributes: see QueuePair::modify and ConnectError";
         Errno, Some(110), ["ETIMEDOUT"]:
             "no answer: from ibv_modify_qp to RTR on RoCE, the Ethernet address of the peer's GID could not be resolved",
             "IP addresses of both ports, the route, ARP or neighbour table", "ping the peer's address from the same port";

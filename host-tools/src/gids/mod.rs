@@ -143,7 +143,7 @@ fn vlan(row: &GidRow) -> Option<u16> {
 fn words(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Used => "use this".to_owned(),
-        Verdict::Worse { used } => format!("would do; index {used} is nearer to the peer"),
+        Verdict::Worse { used } => format!("would also work; index {used} is nearer to the peer"),
         Verdict::Not(why) => format!("no: {why}"),
     }
 }

@@ -59,7 +59,7 @@ fn a_peer_elsewhere_needs_a_router() {
     let two = ["--address", "192.168.0.1/24", "--address", "10.0.0.1/24"];
     let (why, reached) = verdicts(&[&two[..], &["--peer", "10.0.1.9", "--routed"]].concat());
     assert!(reached);
-    assert_eq!((&*why[3], &*why[5]), ("would do; index 5 is nearer to the peer", "use this"));
+    assert_eq!((&*why[3], &*why[5]), ("would also work; index 5 is nearer to the peer", "use this"));
 }
 
 #[test]

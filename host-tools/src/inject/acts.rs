@@ -62,7 +62,7 @@ impl Stage {
             }
             if signal == Signal::STOP {
                 self.stopped.entry(host.to_owned()).or_default().push(pid);
-                await_stop(pid).with_context(|| format!("host {host} does not stand still"))?;
+                await_stop(pid).with_context(|| format!("host {host} did not stop"))?;
             }
         }
         Ok(())
@@ -73,7 +73,7 @@ impl Stage {
             match kill_process(pid, Signal::CONT) {
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                 Err(error) => {
-                    Err(error).with_context(|| format!("process {pid:?} of host {host} does not go on"))?
+                    Err(error).with_context(|| format!("process {pid:?} of host {host} did not resume"))?
                 }
             }
         }
@@ -97,7 +97,7 @@ pub(super) fn wake_all(network: &NetworkDirectory) -> Result<Vec<String>> {
             let Some(pid) = pid_of(process).filter(|_| state_of(process) == Some('T')) else { continue };
             match kill_process(pid, Signal::CONT) {
                 Err(rustix::io::Errno::SRCH) => continue,
-                done => done.with_context(|| format!("process {process} of host {host} does not go on"))?,
+                done => done.with_context(|| format!("process {process} of host {host} did not resume"))?,
             }
             woken.push(format!("pause {host} (process {process})"));
         }

@@ -76,7 +76,7 @@ fn perform(steps: &[plan::PlannedAct], stage: &mut Stage, interrupted: &AtomicBo
     for step in steps {
         while start.elapsed() < step.at {
             if interrupted.load(Ordering::Relaxed) {
-                println!("interrupted: all that has begun ends");
+                println!("interrupted: ending all faults that have begun");
                 return Ok(());
             }
             std::thread::sleep(NAP.min(step.at.saturating_sub(start.elapsed())));

@@ -25,17 +25,17 @@ impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kill { host } => write!(f, "{host} crashes"),
-            Self::Stop { host, begins: true } => write!(f, "{host} stands still"),
-            Self::Stop { host, begins: false } => write!(f, "{host} goes on"),
-            Self::Cut { host, begins: true } => write!(f, "the cable of {host} is out"),
-            Self::Cut { host, begins: false } => write!(f, "the cable of {host} is in again"),
+            Self::Stop { host, begins: true } => write!(f, "{host} is paused"),
+            Self::Stop { host, begins: false } => write!(f, "{host} resumes"),
+            Self::Cut { host, begins: true } => write!(f, "the cable of {host} is unplugged"),
+            Self::Cut { host, begins: false } => write!(f, "the cable of {host} is plugged in again"),
             Self::Part { host, other, begins: true } => {
-                write!(f, "{host} and {other} do not reach each other")
+                write!(f, "{host} and {other} cannot reach each other")
             }
             Self::Part { host, other, begins: false } => {
                 write!(f, "{host} and {other} reach each other again")
             }
-            Self::Lose { host, per_mille: 0 } => write!(f, "{host} loses no more frames"),
+            Self::Lose { host, per_mille: 0 } => write!(f, "{host} no longer loses frames"),
             Self::Lose { host, per_mille } => write!(f, "{host} loses {per_mille} frames in 1,000"),
         }
     }
@@ -72,7 +72,7 @@ fn parse_one(word: &str, hosts: &[String]) -> Result<Fault> {
     let fault = format!("{}@{when}", parts.join(":")).parse();
     fault.ok().with_context(|| {
         format!(
-            "'{word}' is no fault of the hosts {}; faults look like cut:a@500ms+2s, partition:a:b@1s+1s, loss:a:10@0s+5s (10 frames in 1,000), \
+            "'{word}' is not a fault of the hosts {}; faults look like cut:a@500ms+2s, partition:a:b@1s+1s, loss:a:10@0s+5s (10 frames in 1,000), \
              pause:a@1s+200ms and crash:a@3s+0s",
             hosts.join(", ")
         )
@@ -118,7 +118,7 @@ fn acts(fault: &Fault, hosts: &[String]) -> Result<(Act, Option<Act>)> {
             lasting(&|begins| Act::Lose { host: host.clone(), per_mille: if begins { per_mille } else { 0 } })
         }
         _ => bail!(
-            "'{fault}': programs of `bareverbs run` have the clock of this machine, so that only a simulated cluster can do this"
+            "'{fault}': programs of `bareverbs run` use the clock of this machine, so only a simulated cluster can do this"
         ),
     })
 }
@@ -144,10 +144,10 @@ mod tests {
                 .unwrap();
         let expected = [
             "0ns a loses 10 frames in 1,000",
-            "1ms a loses no more frames",
-            "1s a and 7 do not reach each other",
-            "2s the cable of b is out",
-            "2.5s the cable of b is in again",
+            "1ms a no longer loses frames",
+            "1s a and 7 cannot reach each other",
+            "2s the cable of b is unplugged",
+            "2.5s the cable of b is plugged in again",
             "6s a and 7 reach each other again",
             "9s a crashes",
         ];
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn the_line_of_a_trial_is_done_to_hosts_in_their_order() {
         let line = "seed=6 hosts=3 operations=4 pause:1@120000ns+2000000ns";
-        assert_eq!(planned(&[line], 1000).unwrap(), ["120ms b stands still", "2.12s b goes on"]);
+        assert_eq!(planned(&[line], 1000).unwrap(), ["120ms b is paused", "2.12s b resumes"]);
         // As several words, as a shell may pass them.
         assert_eq!(planned(&line.split(' ').collect::<Vec<_>>(), 1000).unwrap().len(), 2);
     }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn malformed_faults_are_refused_with_an_explanation() {
         for (word, said) in [
-            ("cut:c@1s+1s", "'cut:c@1s+1s' is no fault of the hosts a, b, 7"),
+            ("cut:c@1s+1s", "'cut:c@1s+1s' is not a fault of the hosts a, b, 7"),
             ("cut:a", "faults look like"),
             ("cut:a@1+1", "faults look like"),
             ("cut:3@1s+1s", "there is no host number 3"),

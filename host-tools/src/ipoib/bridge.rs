@@ -43,7 +43,7 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
     pub(super) fn open(device: &'d Device<H>, frames: F, first: u64) -> Result<Self> {
         if device.capabilities().port_type == PortType::Ethernet {
             bail!(
-                "the port is Ethernet: IPoIB is for InfiniBand, and a TAP interface is at an Ethernet port's wire by `bareverbs serve --wire tap:NAME`"
+                "the port is Ethernet, but IPoIB needs InfiniBand; to connect a TAP interface to an Ethernet port, use `bareverbs serve --wire tap:NAME`"
             );
         }
         let interface = IpoibInterface::open(device, DEPTHS)?;

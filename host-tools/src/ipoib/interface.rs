@@ -51,7 +51,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
     /// Sets the Q_Key that datagrams must carry from now on.
     fn set_q_key(&mut self, q_key: u32) -> Result<()> {
         if q_key != self.q_key {
-            self.queue.queue_pair.set_q_key(q_key).context("the Q_Key of the group of broadcasts")?;
+            self.queue.queue_pair.set_q_key(q_key).context("the Q_Key of the broadcast group")?;
             self.q_key = q_key;
         }
         Ok(())

@@ -119,8 +119,9 @@ impl GatewayTask<'_> {
             if complains && mtu.is_none() && hal.now().since(start) > JOIN_WITHIN {
                 complains = false;
                 tracing::warn!(
-                    "the group of broadcasts is not joined after {JOIN_WITHIN}: is the port active (`bareverbs doctor`), and does the \
-                     administrator have the group? OpenSM makes it for partitions with the word ipoib"
+                    "the broadcast group was not joined within {JOIN_WITHIN}: is the port active \
+                     (`bareverbs doctor`), and does the subnet administration have the group? OpenSM \
+                     creates it for partitions with the word ipoib"
                 );
             }
             hal.relax(hal.now() + if quiet < QUIET_POLLS { SHORT_REST } else { LONG_REST });
@@ -128,7 +129,7 @@ impl GatewayTask<'_> {
         tracing::info!("{:?}", bridge.counters());
         if !bridge.close()? {
             tracing::warn!(
-                "the administrator did not answer that {name} leaves its groups; it forgets them when the port goes down"
+                "the subnet administration did not confirm that {name} left its groups; it forgets them when the port goes down"
             );
         }
         Ok(())

@@ -194,7 +194,7 @@ impl SubnetSide {
             (request, RequestOutcome::Failed(status)) => {
                 if let Some(status) = status {
                     tracing::debug!(
-                        "the subnet's administrator answers {request:?} with status {status:#06x}"
+                        "the subnet administration answered {request:?} with status {status:#06x}"
                     );
                 }
                 self.take_failure(now, request);

@@ -112,7 +112,7 @@ pub(super) fn remove(arguments: &RemoveArguments) -> Result<String, Failure> {
     if arguments.json {
         return json_object("kernel-remove", json!({"opcode": name, "version": version}));
     }
-    Ok(format!("version {version} answers to {name} no more"))
+    Ok(format!("version {version} no longer answers to {name}"))
 }
 
 impl ProgramTask {

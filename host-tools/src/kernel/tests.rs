@@ -56,7 +56,7 @@ fn output_of_a_program_is_shown_and_kept() {
     memory[15] = 41;
     let parameters = [8_u64.to_le_bytes(), 2_u64.to_le_bytes()].concat();
     let trial = run(&program(SEQUENCER), &memory, &parameters);
-    assert_eq!(trial.steps[1].action, "put 0x2b in the place of the word at 0x8 if it is 0x29");
+    assert_eq!(trial.steps[1].action, "put 0x2b at 0x8 if the word there is 0x29");
     assert_eq!(trial.ended, Ended::Response { bytes: 41_u64.to_be_bytes().to_vec(), version: 0 });
     assert_eq!(trial.memory[8..16], 43_u64.to_be_bytes());
     let parameters = [&16_u64.to_le_bytes()[..], b"new"].concat();

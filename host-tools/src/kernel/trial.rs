@@ -155,10 +155,7 @@ fn words(step: Step) -> String {
             format!("write {} bytes at {:#x}", to.range().length(), to.range().offset())
         }
         Step::CompareAndSwap { word, expected, desired } => {
-            format!(
-                "put {desired:#x} in the place of the word at {:#x} if it is {expected:#x}",
-                word.range().offset()
-            )
+            format!("put {desired:#x} at {:#x} if the word there is {expected:#x}", word.range().offset())
         }
     }
 }

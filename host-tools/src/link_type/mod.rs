@@ -99,7 +99,7 @@ fn simulated(
     let mut text = format!("{name}  {}", shown(next));
     if wanted.is_some() && before != next {
         text.push_str(&format!(
-            "  (was {})\nit is kept when the card is reset, and in force from its next power-on: end `bareverbs serve --settings {}` and start it again",
+            "  (was {})\na reset of the card changes nothing; the setting takes effect at the next power-on: end `bareverbs serve --settings {}` and start it again",
             shown(before),
             path.display()
         ));
@@ -130,7 +130,7 @@ fn on_silicon(
         Some(commands) => {
             lines.extend(commands.iter().map(|command| format!("set it:   sudo {command}")));
             lines.push(
-                "a card without this name has ports of one kind only; the kernel's driver must have the card while mstflint writes, or none"
+                "a card without this setting has ports of one kind only; while mstflint writes, the card must have the kernel's driver or none"
                     .to_owned(),
             );
         }

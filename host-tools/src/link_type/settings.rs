@@ -152,11 +152,11 @@ impl fmt::Display for SettingsError {
         match self {
             Self::Read(path, error) => write!(f, "cannot read the settings {}: {error}", path.display()),
             Self::TooLarge(path) => {
-                write!(f, "{} is no file of settings: it is larger than {LARGEST} bytes", path.display())
+                write!(f, "{} is not a settings file: it is larger than {LARGEST} bytes", path.display())
             }
             Self::Line { path, number, text } => write!(
                 f,
-                "{}, line {number}: {text} is no setting; write LINK_TYPE_P1=IB(1) or LINK_TYPE_P1=ETH(2)",
+                "{}, line {number}: {text} is not a setting; write LINK_TYPE_P1=IB(1) or LINK_TYPE_P1=ETH(2)",
                 path.display()
             ),
         }

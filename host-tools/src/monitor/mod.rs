@@ -58,8 +58,9 @@ pub struct MonitorArguments {
 }
 
 fn socket_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| format!("{text:?} is no address with a port; take one as 127.0.0.1:9440 or [::1]:9440"))
+    text.parse().map_err(|_| {
+        format!("{text:?} is not an address with a port; write one such as 127.0.0.1:9440 or [::1]:9440")
+    })
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -67,7 +68,7 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..1.0).contains(&loss) {
         Ok(loss)
     } else {
-        Err("need a share from 0 to less than 1, as 0.01".into())
+        Err("expected a number from 0 to less than 1, such as 0.01".into())
     }
 }
 

@@ -46,8 +46,8 @@ pub(super) fn open(
 ) -> Result<(), Failure> {
     match device {
         _ if place.is_given() => Err(Failure::Input(anyhow!(
-            "--host: a monitor opens a device of its own and owns it, so that it would show nothing of what the programs of the host do; leave --host \
-             out. `bareverbs run --list` shows what their devices sent, received and lost, `bareverbs perf --host NAME` the counters of its own \
+            "--host: a monitor opens its own device, so it would show nothing of what the host's programs \
+             do; leave out --host. `bareverbs run --list` shows what their devices sent, received and lost, `bareverbs perf --host NAME` the counters of its own \
              queue pairs (-W, --json), and a capture of a program (`bareverbs run --capture FILE --records`) what it did, for `bareverbs report`"
         ))),
         DeviceSelector::Simulated(LinkLayer::Ethernet) => {
@@ -57,7 +57,7 @@ pub(super) fn open(
             watch.watch(&mut busy).map_err(Failure::Run)
         }
         _ if loss > 0.0 => Err(Failure::Input(anyhow!(
-            "--loss is of the wire between simulated hosts: --device sim:ethernet"
+            "--loss is for the wire between simulated hosts: --device sim:ethernet"
         ))),
         _ => device.with_device(Quiet { watch })?.map_err(Failure::Run),
     }

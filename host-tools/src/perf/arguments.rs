@@ -113,7 +113,7 @@ struct LoadArguments {
     /// Duration in seconds, instead of a number of messages.
     #[arg(short = 'D', long, value_parser = clap::value_parser!(u64).range(1..=86_400), conflicts_with = "all")]
     duration: Option<u64>,
-    /// Begin anew after each --duration, with a row for each, until somebody interrupts this end (SIGINT).
+    /// Repeat the test, with a row for each --duration, until this end gets SIGINT (Ctrl-C).
     #[arg(
         long = "run_infinitely",
         alias = "run-infinitely",
@@ -249,7 +249,7 @@ fn parse_mtu(text: &str) -> Result<PathMtu, String> {
         "1024" => PathMtu::Mtu1024,
         "2048" => PathMtu::Mtu2048,
         "4096" => PathMtu::Mtu4096,
-        _ => return Err(format!("{text:?} is no path MTU; take 256, 512, 1024, 2048 or 4096")),
+        _ => return Err(format!("{text:?} is not a path MTU; use 256, 512, 1024, 2048 or 4096")),
     })
 }
 
@@ -358,21 +358,21 @@ impl PerfArguments {
             ConnectionType::Ud => Transport::Ud,
             ConnectionType::Xrc => Transport::Xrc,
             ConnectionType::Dc => {
-                bail!("-c DC: the driver has no dynamically connected transport; take RC, XRC, UC or UD")
+                bail!("-c DC: the driver has no dynamically connected transport; use RC, XRC, UC or UD")
             }
         };
         ensure!(
             !self.path.rdma_cm || matches!(transport, Transport::Rc | Transport::Ud),
-            "-R connects queue pairs of RC and UD, as that of perftest: leave -c out, or -R, at both ends"
+            "-R connects RC and UD queue pairs only, as in perftest: leave out -c or -R at both ends"
         );
         match (operation, transport) {
             (Operation::Send, _)
             | (_, Transport::Rc | Transport::Xrc)
             | (Operation::Write, Transport::Uc) => Ok(transport),
             (_, Transport::Uc) => {
-                bail!("-c UC: an unreliable connection has no RDMA READ and no atomics; take RC")
+                bail!("-c UC: an unreliable connection has no RDMA READ and no atomics; use RC")
             }
-            (_, Transport::Ud) => bail!("-c UD: a datagram is a SEND; take `perf send`, or RC"),
+            (_, Transport::Ud) => bail!("-c UD: a datagram is a SEND; use `perf send`, or RC"),
         }
     }
 
@@ -390,7 +390,7 @@ impl PerfArguments {
         let takes_receives = operation == Operation::Send || load.write_immediate;
         ensure!(
             !load.endless || !load.bidirectional || !takes_receives,
-            "--run_infinitely: where messages take receives only one end can send, as with perftest; leave -b out"
+            "--run_infinitely: where messages take receives, only one end can send, as with perftest; leave out -b"
         );
         if !load.shared_receives {
             return Ok(());
@@ -401,7 +401,7 @@ impl PerfArguments {
         );
         ensure!(
             matches!(transport, Transport::Rc | Transport::Xrc),
-            "--use-srq is for -c RC: with UC and UD a message that finds no receive is lost, and it would not be known whose was missing"
+            "--use-srq is for -c RC: with UC and UD a message that finds no receive is lost, and nothing would tell whose was missing"
         );
         ensure!(
             load.queue_pairs <= load.rx_depth,
@@ -427,7 +427,7 @@ impl PerfArguments {
         for (given, option) in only_bandwidth {
             ensure!(
                 !given || measure == Measure::Bandwidth,
-                "{option} is for tests of bandwidth: one message at a time is under way in one of latency"
+                "{option} is for bandwidth tests: a latency test has one message under way at a time"
             );
         }
         Ok(())
@@ -455,7 +455,7 @@ impl PerfArguments {
         );
         ensure!(
             count.is_multiple_of(load.post_list.into()),
-            "-n {count} is no multiple of -l {}: the last list would be shorter",
+            "-n {count} is not a multiple of -l {}: the last list would be shorter",
             load.post_list
         );
         Ok(Amount::Iterations(count))
@@ -479,7 +479,7 @@ impl PerfArguments {
         if let Some(asked) = load.cq_moderation {
             ensure!(
                 load.post_list == 1 || load.post_list.is_multiple_of(asked),
-                "-l {} is no multiple of -Q {asked}: no completion would report the end of a list",
+                "-l {} is not a multiple of -Q {asked}: no completion would report the end of a list",
                 load.post_list
             );
             return Ok(asked);
@@ -494,7 +494,7 @@ impl PerfArguments {
 
     fn inline(&self, operation: Operation, measure: Measure, transport: Transport) -> Result<u32> {
         let can = matches!(operation, Operation::Write | Operation::Send);
-        ensure!(can || self.load.inline.is_none_or(|size| size == 0), "-I: what is read cannot be inline");
+        ensure!(can || self.load.inline.is_none_or(|size| size == 0), "-I: a READ has no inline data");
         let default = match (operation, measure, transport) {
             (_, Measure::Bandwidth, _) => 0,
             (Operation::Write, ..) => 220,

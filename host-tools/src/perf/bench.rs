@@ -113,7 +113,7 @@ pub(crate) fn check_partition<H: Hal>(device: &Device<H>, plan: &TestPlan) -> Re
     }
     if device.capabilities().port_type == PortType::Ethernet {
         bail!(
-            "--pkey_index {index}: a port of RoCE has one P_Key, that of index 0; VLANs separate there (-x)"
+            "--pkey_index {index}: a RoCE port has one P_Key, at index 0; VLANs separate traffic there (-x)"
         );
     }
     let key = device
@@ -221,7 +221,7 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
         let mut shared = Vec::new();
         for _ in 0..self.plan.queue_pairs {
             let queue = SharedReceiveQueue::create_xrc(self.domain, &xrc, self.receives, config);
-            shared.push(queue.context("a shared receive queue of XRC")?);
+            shared.push(queue.context("an XRC shared receive queue")?);
         }
         let both = self.plan.has_separate_ends();
         let mut lanes = Vec::new();
@@ -230,12 +230,12 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
                 .send_queue(self.plan.tx_depth)
                 .max_inline(self.plan.inline);
             let builder = self.counting(builder);
-            lanes.push(Lane::PreparedInitiator(builder.build().context("a queue pair of XRC that sends")?));
+            lanes.push(Lane::PreparedInitiator(builder.build().context("an XRC queue pair that sends")?));
         }
         for queue in shared.iter().filter(|_| both || !is_client) {
             let builder = QueuePairBuilder::xrc_target(self.domain, &xrc, queue, self.receives);
             let builder = self.counting(builder);
-            lanes.push(Lane::PreparedTarget(builder.build().context("a queue pair of XRC that answers")?));
+            lanes.push(Lane::PreparedTarget(builder.build().context("an XRC queue pair that answers")?));
         }
         Ok((lanes, shared, Some(xrc)))
     }
@@ -257,7 +257,7 @@ impl<'d, H: Hal> Bench<'d, H> {
         let sends = Completions::create(device, plan.tx_depth * plan.queue_pairs, plan)?;
         let receives = Completions::create(device, plan.rx_depth * plan.queue_pairs, plan)?;
         let counters = CounterSet::create(device)
-            .inspect_err(|error| tracing::warn!("queue pairs count in no set of their own: {error}"))
+            .inspect_err(|error| tracing::warn!("the queue pairs have no counter set of their own: {error}"))
             .ok();
         let maker = LaneMaker {
             domain: &domain,

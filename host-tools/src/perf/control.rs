@@ -184,7 +184,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
     pub(crate) fn part(&self) -> Result<()> {
         if !self.manager.borrow_mut().part(&self.connections.borrow(), PARTING)? {
             eprintln!(
-                "the peer has not parted from all queue pairs within {PARTING}; the figures are not touched by that"
+                "the peer did not disconnect all queue pairs within {PARTING}; this does not affect the figures"
             );
         }
         Ok(())

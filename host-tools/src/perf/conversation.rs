@@ -88,7 +88,7 @@ impl SeatedTask for Conversation<'_> {
                 (Role::Server, Session::accept(listener, bytes, timeout, &mut meanwhile))
             }
             (Meeting::Cm(_), Some(cm)) => (cm.role(), cm.meet(device, bytes, timeout, &mut meanwhile)),
-            (Meeting::Cm(_), None) => return Err(Failure::Run(anyhow!("nobody has opened RDMA CM"))),
+            (Meeting::Cm(_), None) => return Err(Failure::Run(anyhow!("RDMA CM is not open"))),
         };
         // There was no peer, or it does not speak this protocol: no test has begun.
         let session = session.map_err(Failure::Input)?;

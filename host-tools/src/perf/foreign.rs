@@ -28,11 +28,11 @@ enum OptionHandling {
 
 use OptionHandling::{Ignored, OnlyOne, Refused};
 
-const OUR_POLLING: &str = "this driver polls as it always does";
+const OUR_POLLING: &str = "this driver polls in its own way";
 const ALWAYS_COMPARED: &str = "two ends of `bareverbs perf` always compare their bytes";
-const ACCELERATOR: &str = "there is no memory of accelerators here";
+const ACCELERATOR: &str = "accelerator memory is not supported";
 const CRYPTO: &str = "the driver has no encryption and no signatures of blocks";
-const MULTICAST: &str = "groups are not tested; take a peer";
+const MULTICAST: &str = "multicast groups are not tested; name a peer";
 const MEMORY: &str = "the buffer is DMA memory of this process, laid out as perftest's is";
 const THE_DEVICE: &str = "the device decides";
 const SOFTWARE_LIMITS: &str = "software limits the rate here";
@@ -62,7 +62,7 @@ const OPTIONS: &[ForeignOption] = &[
     flag("disable_pcie_relaxed", Ignored(THE_DEVICE)),
     flag("disable_dynamic_polling", Ignored(OUR_POLLING)),
     value("cqe_poll", Ignored(OUR_POLLING)),
-    value("force-link", Ignored("the port says what it is")),
+    value("force-link", Ignored("the port reports its link layer")),
     value("congest_type", Ignored(THE_DEVICE)),
     value("tph_mem", Ignored(THE_DEVICE)),
     value("cpu_id", Ignored(THE_DEVICE)),
@@ -73,7 +73,7 @@ const OPTIONS: &[ForeignOption] = &[
     flag("data_validation_debug", Ignored(ALWAYS_COMPARED)),
     flag("use_hugepages", Ignored("DMA memory is in huge pages wherever the machine has free ones")),
     flag("disable_numa", Ignored("memory and threads are placed only on request")),
-    short('z', flag("comm_rdma_cm", Ignored("-R lets both ends meet by RDMA CM"))),
+    short('z', flag("comm_rdma_cm", Ignored("-R connects both ends by RDMA CM"))),
     short('g', flag("mcg", Refused(MULTICAST))),
     short('M', value("MGID", Refused(MULTICAST))),
     flag("connectionless", Refused(MULTICAST)),
@@ -136,7 +136,7 @@ impl ForeignArguments {
                 OnlyOne(reason) => {
                     bail!("--{long} {} of perftest: {reason}", value.as_deref().unwrap_or_default())
                 }
-                Refused(reason) => bail!("--{long} of perftest is not spoken: {reason}"),
+                Refused(reason) => bail!("--{long} of perftest is not supported: {reason}"),
                 Ignored(reason) => eprintln!("--{long} is ignored: {reason}"),
             }
         }

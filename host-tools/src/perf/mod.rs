@@ -93,7 +93,7 @@ fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
         },
     };
     if context.simulated && arguments.report.number.is_some() {
-        eprintln!("the device is simulated, and this is no figure of a NIC");
+        eprintln!("the device is simulated, so this figure says nothing about a real NIC");
     }
     Ok((text, good))
 }
@@ -108,14 +108,14 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
 fn alone(arguments: &PerfArguments, plan: &TestPlan) -> Result<PerfOutcome, Failure> {
     if arguments.seat.device != DeviceSelector::Simulated(bareverbs_sim::nic::LinkLayer::Ethernet) {
         return Err(Failure::Input(anyhow!(
-            "{}: both ends in one process are Ethernet ports; for InfiniBand take two sockets of one `bareverbs serve --link ib`",
+            "{}: both ends in one process are Ethernet ports; for InfiniBand use two sockets of one `bareverbs serve --link ib`",
             arguments.seat.device
         )));
     }
     if plan.endless {
         return Err(Failure::Input(anyhow!(
-            "--run_infinitely: both ends are in this process and their time is virtual, so that seconds are over at once; name a peer, or \
-             take -D without it"
+            "--run_infinitely: both ends are in this process and their time is virtual, so seconds pass at \
+             once; name a peer, or use -D without it"
         )));
     }
     for (given, option) in [
@@ -127,7 +127,7 @@ fn alone(arguments: &PerfArguments, plan: &TestPlan) -> Result<PerfOutcome, Fail
         ),
     ] {
         if given {
-            return Err(Failure::Input(anyhow!("{option}; name a peer, or leave it out")));
+            return Err(Failure::Input(anyhow!("{option}; name a peer, or leave out the option")));
         }
     }
     pair::run(plan)
@@ -140,8 +140,8 @@ fn with_peer(arguments: &PerfArguments, plan: &TestPlan, live: LiveRows<'_>) -> 
     }
     if seat.host().is_none() && matches!(seat.device, DeviceSelector::Simulated(_)) {
         return Err(Failure::Input(anyhow!(
-            "{} has a cable to nobody in another process: name its host in a network of `bareverbs run` (--host NAME), or leave the \
-             peer out to have both ends here",
+            "{} is not connected to another process: name its host in a network of `bareverbs run` (--host \
+             NAME), or leave out the peer to have both ends here",
             seat.device
         )));
     }
@@ -173,7 +173,7 @@ fn judge(outcome: &PerfOutcome, limits: &OutputArguments) -> bool {
         good = false;
     };
     if let Some(data) = outcome.data.filter(|data| data.wrong > 0) {
-        miss(format!("{} of {} bytes have another value than the peer sent", data.wrong, data.compared));
+        miss(format!("{} of {} bytes differ from what the peer sent", data.wrong, data.compared));
     }
     for row in &outcome.rows {
         let SizeRow::Bandwidth(row) = row else { continue };

@@ -80,14 +80,14 @@ impl OutputArguments {
 
     /// Options that only one kind of test has.
     pub(super) fn check(&self, measure: Measure) -> Result<()> {
-        ensure!(!self.cycles || measure == Measure::Latency, "-C is for tests of latency");
+        ensure!(!self.cycles || measure == Measure::Latency, "-C is for latency tests");
         ensure!(!self.lists() || measure == Measure::Latency, "-H and -U list latencies: they are for `lat`");
         let can = match self.number {
             None => true,
             Some(OnlyNumber::Latency) => measure == Measure::Latency,
             Some(OnlyNumber::Bandwidth | OnlyNumber::MessageRate) => measure == Measure::Bandwidth,
         };
-        ensure!(can, "--output: tests of bw have bandwidth and message_rate, those of lat have latency");
+        ensure!(can, "--output: `bw` tests have bandwidth and message_rate, `lat` tests have latency");
         Ok(())
     }
 }
@@ -95,12 +95,12 @@ impl OutputArguments {
 fn parse_counter(text: &str) -> Result<String, String> {
     let name = text.trim_start_matches("hw_counters/").trim_start_matches("counters/");
     known(name).map(|_| name.to_owned()).ok_or_else(|| {
-        format!("{name:?} is no counter of queue pairs; --json lists them, and `bareverbs explain` says what each counts")
+        format!("{name:?} is not a queue pair counter; --json lists them, and `bareverbs explain` says what each counts")
     })
 }
 
 /// A number above zero.
 pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
-    rate.ok_or_else(|| format!("{text:?} is no rate; take a number above 0"))
+    rate.ok_or_else(|| format!("{text:?} is not a rate; give a number above 0"))
 }

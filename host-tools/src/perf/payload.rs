@@ -33,10 +33,10 @@ fn words(text: &str) -> Result<Payload> {
     for word in text.split([',', ' ', '\t', '\n', '\r']).filter(|word| !word.is_empty()) {
         let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"));
         let number = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-        let Some(number) = number else { bail!("{word:?} is no word; write it as 0x01234567") };
+        let Some(number) = number else { bail!("{word:?} is not a word; write it as 0x01234567") };
         bytes.extend(number.to_le_bytes());
     }
-    ensure!(!bytes.is_empty(), "there is no word in it; write it as 0x01234567, 0x89abcdef");
+    ensure!(!bytes.is_empty(), "it has no words; write them as 0x01234567, 0x89abcdef");
     Ok(Payload(bytes.into()))
 }
 

@@ -47,10 +47,10 @@ fn cores(list: &str) -> Result<Vec<usize>> {
     for part in list.split(',').map(str::trim) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else {
-            bail!("{part:?} names no processors; write them as 0,2-4");
+            bail!("{part:?} does not name processors; write them as 0,2-4");
         };
-        ensure!(first <= last, "{part:?}: the first is behind the last");
-        ensure!(last < CpuSet::MAX_CPU, "{part:?}: processors are counted to {}", CpuSet::MAX_CPU - 1);
+        ensure!(first <= last, "{part:?}: the first is after the last");
+        ensure!(last < CpuSet::MAX_CPU, "{part:?}: processor numbers go up to {}", CpuSet::MAX_CPU - 1);
         all.extend(first..=last);
     }
     Ok(all)

@@ -212,10 +212,7 @@ impl TestPlan {
 
     /// The index of this end's GID. Refuses one that the port does not have.
     pub(crate) fn gid_index(&self, seat: &Seat) -> Result<u8> {
-        ensure!(
-            self.peer_lid.is_none() || seat.gids.is_empty(),
-            "--dlid: the port is one of Ethernet, and has no LIDs"
-        );
+        ensure!(self.peer_lid.is_none() || seat.gids.is_empty(), "--dlid: an Ethernet port has no LIDs");
         seat.gid_index(&self.gid_selection)
     }
 

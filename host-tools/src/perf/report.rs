@@ -101,7 +101,7 @@ pub(crate) fn ending(outcome: &PerfOutcome, context: &TestContext, output: &Outp
         let _ = write!(text, "\n {name:<16}: {value}");
     }
     if context.simulated {
-        text.push_str("\n sim: the device is simulated, and these are no figures of a NIC");
+        text.push_str("\n sim: the device is simulated, so these figures say nothing about a real NIC");
     }
     text
 }
@@ -269,14 +269,12 @@ fn latency_row(latency: &Latency, plan: &TestPlan) -> String {
 
 fn data_line(outcome: &PerfOutcome) -> String {
     match &outcome.data {
-        Some(data) if data.compared == 0 => {
-            " Data            : nothing of it can be seen at this end".to_owned()
-        }
+        Some(data) if data.compared == 0 => " Data            : not visible at this end".to_owned(),
         Some(data) if data.wrong == 0 => {
             format!(" Data            : {} bytes compared, all equal", data.compared)
         }
         Some(data) => format!(" Data            : {} of {} bytes are WRONG", data.wrong, data.compared),
-        None => " Data            : not checked, since it is not known what perftest sends".to_owned(),
+        None => " Data            : not checked: the bytes that perftest sends are unknown".to_owned(),
     }
 }
 

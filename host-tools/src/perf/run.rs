@@ -165,8 +165,8 @@ impl StallWatch {
             self.last = now;
         } else if now.since(self.last) > self.timeout {
             bail!(
-                "nothing happened for {} s: {}. Without acknowledgements (UC, UD) a lost message is never made good; otherwise the \
-                 peer has stopped",
+                "nothing happened for {} s: {}. Without acknowledgements (UC, UD) a lost message is never \
+                 sent again; otherwise the peer has stopped",
                 self.timeout.as_nanos() / 1_000_000_000,
                 state()
             );

@@ -65,20 +65,20 @@ impl RunControl {
         let is_latency = plan.measure == Measure::Latency;
         ensure!(
             is_latency || self.gap == Duration::ZERO,
-            "--latency_gap is for tests of latency; --rate_limit spaces the messages of those of bandwidth"
+            "--latency_gap is for latency tests; in bandwidth tests --rate_limit spaces the messages"
         );
         let gap = std::time::Duration::from_nanos(self.gap.as_nanos());
         ensure!(
             gap < plan.timeout,
-            "--latency_gap is no shorter than --timeout, for which nothing may happen"
+            "--latency_gap must be shorter than --timeout, the longest time without progress"
         );
         ensure!(
             !self.reversed || !plan.rdma_cm,
-            "--reversed: with -R the end that asks for the connection sends; leave one of them out"
+            "--reversed: with -R the end that asks for the connection sends; leave out one of them"
         );
         ensure!(
             !self.warms_up || !is_latency && !plan.takes_receives(),
-            "--perform_warm_up is for tests of bandwidth whose messages take no receives, as with perftest"
+            "--perform_warm_up is for bandwidth tests whose messages take no receives, as with perftest"
         );
         ensure!(
             self.payload.is_none() || !plan.operation.is_atomic(),
@@ -94,21 +94,21 @@ impl RunControl {
         }
         ensure!(
             plan.takes_receives() && plan.measure == Measure::Bandwidth,
-            "--recv_post_list is for tests of bandwidth whose messages take receives: `send bw`, or --write_with_imm"
+            "--recv_post_list is for bandwidth tests whose messages take receives: `send bw`, or --write_with_imm"
         );
         ensure!(
             !plan.shared_receives && plan.transport != Transport::Xrc,
-            "--recv_post_list: receives of a shared queue are posted one by one; leave --use-srq or -c XRC out"
+            "--recv_post_list: receives of a shared queue are posted one by one; leave out --use-srq or -c XRC"
         );
         ensure!(
             plan.rx_depth.is_multiple_of(list),
-            "--recv_post_list {list}: {} receives (-r, at most -n) are no multiple of that",
+            "--recv_post_list {list}: {} receives (-r, at most -n) are not a multiple of that",
             plan.rx_depth
         );
         if let Amount::Iterations(count) = plan.amount {
             ensure!(
                 count.is_multiple_of(list.into()),
-                "-n {count} is no multiple of --recv_post_list {list}: the last list would be shorter"
+                "-n {count} is not a multiple of --recv_post_list {list}: the last list would be shorter"
             );
         }
         Ok(())

@@ -108,7 +108,7 @@ impl<'p> Stream<'p> {
     pub(crate) fn state(&self) -> String {
         let sum = |part: fn(&Progress) -> u64| self.progress.iter().map(part).sum::<u64>();
         format!(
-            "{} of its messages of {} bytes were posted, {} of them done; {} have come",
+            "{} of its messages of {} bytes were posted, {} of them done; {} have arrived",
             sum(|progress| progress.sent),
             self.size,
             sum(|progress| progress.done),

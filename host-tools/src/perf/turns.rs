@@ -100,7 +100,7 @@ impl<'p> Turns<'p> {
 
     /// The progress of this end, for the message if it stalls.
     pub(crate) fn state(&self) -> String {
-        format!("{} messages of {} bytes were sent, {} have come", self.sent, self.size, self.received)
+        format!("{} messages of {} bytes were sent, {} have arrived", self.sent, self.size, self.received)
     }
 
     /// The figures of this end.

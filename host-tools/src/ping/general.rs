@@ -27,7 +27,7 @@ const TRANSACTIONS: u64 = 0x6276_7073 << 32;
 fn open<H: Hal>(device: &Device<H>) -> Result<GeneralServices<'_, H>> {
     let port = device.port()?;
     if port.link_layer == PortType::Ethernet {
-        bail!("the port is Ethernet: ibping is for InfiniBand. Take -c UD or -c RC at both ends");
+        bail!("the port is Ethernet, but ibping needs InfiniBand: use -c UD or -c RC at both ends");
     }
     if port.state.is_down() || port.lid == 0 {
         bail!(
@@ -94,11 +94,12 @@ fn lid_of(seat: &Seat, peer: &str) -> Result<u16> {
         return Ok(lid);
     }
     let named = seat.infiniband_host().map(|_| seat.subnet_port_of(peer)).transpose();
-    let named = named.with_context(|| format!("{peer:?} is no LID of a port (1 to {})", UNICAST.end()))?;
+    let named =
+        named.with_context(|| format!("{peer:?} is not the LID of a port (1 to {})", UNICAST.end()))?;
     let lid = named.map(|(port, _)| port.lid);
     lid.with_context(|| {
         format!(
-            "{peer:?} is no LID of a port: over MAD the peer is a LID, 1 to {}, as `bareverbs devinfo` or ibstat of the peer shows it",
+            "{peer:?} is not the LID of a port: over MAD the peer is a LID, 1 to {}, as `bareverbs devinfo` or ibstat of the peer shows it",
             UNICAST.end()
         )
     })

@@ -51,7 +51,7 @@ fn begin<'a, 'd, H: Hal>(
 ) -> Result<(Session<'static>, ProbeLink<'a, 'd, H>)> {
     let port = device.port()?;
     if port.state.is_down() {
-        bail!("the port is down ({}); `bareverbs doctor` says what keeps it so", port.state);
+        bail!("the port is down ({}); `bareverbs doctor` says why", port.state);
     }
     plan.gid_index(seat)?;
     let meanwhile: &mut WaitHook<'_> = &mut resting(device.hal());
@@ -118,7 +118,7 @@ const fn mark(transport: Transport) -> u64 {
 fn check_mark(own: &Destination, peer: &Destination) -> Result<()> {
     if peer.address >> 32 != MARK >> 32 {
         bail!(
-            "the peer is no `bareverbs ping`; with `bareverbs perf` and ib_* programs it measures, but does not ping"
+            "the peer is not `bareverbs ping`: it may be `bareverbs perf` or an ib_* program, which measure but do not ping"
         );
     }
     if peer.address != own.address {

@@ -124,7 +124,7 @@ fn answer(arguments: &PingArguments) -> Result<bool, Failure> {
     let listener = Listener::bind_to((Ipv4Addr::UNSPECIFIED, arguments.port).into());
     let listener = listener.context("choose another port with -p, at both ends").map_err(Failure::Input)?;
     let listener = listener.telling(|stranger| eprintln!("{stranger}"));
-    eprintln!("waiting for probes; the peer meets this end at TCP port {}", arguments.port);
+    eprintln!("waiting for probes; the peer connects to TCP port {} of this end", arguments.port);
     let responder = PeerResponder { plan: &plan, listener };
     let answered = arguments.seat.with_device(device_config(&plan), responder)?;
     eprintln!("{answered} probes answered");

@@ -75,7 +75,7 @@ impl PingOutcome {
             let _ = write!(text, "\nbroken off: {failure:#}");
         }
         for name in self.findings() {
-            let _ = write!(text, "\n`bareverbs explain {name}` says what that may be");
+            let _ = write!(text, "\n`bareverbs explain {name}` lists possible causes");
         }
         text
     }

@@ -81,7 +81,7 @@ impl<H: Hal> Prober<'_, H> {
             // Without this check, a send queue that stays full would mean an endless wait.
             anyhow::ensure!(
                 tally.sent() == count || now < next + timeout,
-                "the send queue takes no probe for {timeout}"
+                "the send queue accepted no probe for {timeout}"
             );
             let wakeup: Time = if tally.sent() < count { next } else { deadline };
             self.hal.relax(wakeup.min(now + self.rest).max(now));

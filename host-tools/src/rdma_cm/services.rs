@@ -66,7 +66,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
             let id = self.manager.resolve_service(now, &offer).context("there are too many connections")?;
             let message = match self.wait_for_answer(id, deadline)? {
                 News::ServiceResolved(message) => message,
-                news => bail!("{} does not answer at RDMA CM port {port} of datagrams ({news:?})", peer.ip),
+                news => bail!("{} did not answer at RDMA CM port {port} for datagrams ({news:?})", peer.ip),
             };
             match message.get8(service_reply::STATUS) {
                 SERVED => {

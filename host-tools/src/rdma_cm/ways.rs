@@ -31,16 +31,18 @@ impl<H: Hal> ConnectionManager<'_, H> {
     fn find_over_ipoib(&mut self, name: &str) -> Result<CmPeer> {
         let resolved = (name, 0).to_socket_addrs();
         let resolved =
-            resolved.with_context(|| format!("{name:?} is no IP address and no name that has one"))?;
+            resolved.with_context(|| format!("{name:?} is neither an IP address nor a name that has one"))?;
         let mut ips = resolved.map(|address| address.ip());
         let Some(ip) = ips.find(|ip| self.own.ip_beside(*ip).is_some()) else {
-            bail!("{name} has no address of the family of this port's: give it one more with --address")
+            bail!(
+                "{name} has no address of this port's address family: give the port another address with --address"
+            )
         };
         let deadline = self.hal().now() + self.timeout;
         loop {
             self.step()?;
             let now = self.hal().now();
-            let presence = self.presence.as_mut().context("the port is no interface of IPoIB")?;
+            let presence = self.presence.as_mut().context("the port is not an IPoIB interface")?;
             if let Some(IpoibWay { gid, lid, service_level, mtu }) = presence.way(now, ip) {
                 let path = self.own.path_to(gid, lid, service_level);
                 return Ok(CmPeer { path, ip, path_mtu: Some(mtu) });
@@ -117,7 +119,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
         let gid = path.local;
         let is_it = |entry: &GidEntry| entry.gid == gid && entry.version == RoceVersion::Version2;
         let found = self.seat.gids.iter().position(is_it);
-        Ok(found.with_context(|| format!("{gid} is no address of this port in RoCE version 2"))? as u8)
+        Ok(found.with_context(|| format!("{gid} is not a RoCE version 2 address of this port"))? as u8)
     }
 }
 
@@ -126,13 +128,15 @@ fn not_found(ip: IpAddr, is_joined: bool, timeout: Duration) -> String {
     let timeout = std::time::Duration::from_nanos(timeout.as_nanos());
     if !is_joined {
         return format!(
-            "the port did not join IPoIB's group of broadcasts within {timeout:?}, so {ip} cannot be asked for: is the port active (`bareverbs \
-             doctor`), and does the administrator have the group? OpenSM makes it for partitions with the word ipoib"
+            "the port did not join IPoIB's broadcast group within {timeout:?}, so {ip} cannot be resolved: \
+             is the port active (`bareverbs doctor`), and does the subnet administration have the group? \
+             OpenSM creates it for partitions with the word ipoib"
         );
     }
     format!(
-        "no interface of IPoIB says within {timeout:?} that it has {ip}, or the administrator has no path to it: is ib_ipoib loaded there, its \
-         interface up with this address (`ip addr`), and its port in the same partition?"
+        "no IPoIB interface answered for {ip} within {timeout:?}, or the subnet administration has no path \
+         to it: is ib_ipoib loaded there, is its interface up with this address (`ip addr`), and is its \
+         port in the same partition?"
     )
 }
 

@@ -78,7 +78,7 @@ pub(super) fn read(
     mut each: impl FnMut(&Item<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<String>> {
     let mut reader = PcapNgReader::new(source)
-        .context("it is no pcapng file; editcap -F pcapng makes one of other captures")?;
+        .context("it is not a pcapng file; editcap -F pcapng converts other captures")?;
     let mut interfaces: Vec<Interface> = Vec::new();
     let mut count = 0_u64;
     while let Some(block) = reader.next_block() {
@@ -92,7 +92,10 @@ pub(super) fn read(
             Block::EnhancedPacket(block) => {
                 count += 1;
                 let of = interfaces.get(block.interface_id as usize).with_context(|| {
-                    format!("frame {count} is of interface {}, which is not described", block.interface_id)
+                    format!(
+                        "frame {count} belongs to interface {}, which is not described",
+                        block.interface_id
+                    )
                 })?;
                 each(&item(&block, of))?;
             }

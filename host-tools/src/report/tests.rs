@@ -209,8 +209,8 @@ fn files_that_are_not_captures_are_refused() {
             other => panic!("{other:?}"),
         }
     };
-    assert!(refused(b"").contains("it is no pcapng file"));
-    assert!(refused(b"not a capture at all").contains("it is no pcapng file"));
+    assert!(refused(b"").contains("it is not a pcapng file"));
+    assert!(refused(b"not a capture at all").contains("it is not a pcapng file"));
     assert!(refused(&bytes[..bytes.len() - 7]).contains("after "), "a file that ends in a block");
     let arguments = ReportArguments { capture: missing, html: None, trace: None, json: false };
     assert!(matches!(execute(&arguments), Err(Failure::Input(_))));

@@ -11,7 +11,7 @@ use bareverbs_sim::nic::LinkLayer;
 /// Parses `--neighbor`.
 pub(super) fn parse_neighbour(text: &str) -> Result<Neighbour, String> {
     let (ip, mac) = text.split_once('=').ok_or("write it as 10.0.0.1=02:00:00:00:00:01")?;
-    let ip = ip.parse().map_err(|_| format!("{ip:?} is no address of IPv4 or IPv6"))?;
+    let ip = ip.parse().map_err(|_| format!("{ip:?} is not an IPv4 or IPv6 address"))?;
     Ok(Neighbour { gid: gid_of(ip), mac: parse_mac(mac)? })
 }
 
@@ -23,13 +23,15 @@ pub(super) fn run(
     neighbours: &[Neighbour],
 ) -> Result<()> {
     if link == LinkLayer::InfiniBand && !neighbours.is_empty() {
-        bail!("--neighbor is for Ethernet: on InfiniBand the peer's LID says where packets go; leave it out");
+        bail!(
+            "--neighbor is for Ethernet: on InfiniBand the peer's LID says where packets go; leave out the option"
+        );
     }
     let outside = wire.outside()?.context("no wire is given")?;
     let io = outside.open(link).context("cannot take the end of the wire")?;
     let place = network.path().display().to_string();
     let mut bridge = Bridge::new(network, link, io, &wire.to_string(), neighbours.iter().copied())?;
-    eprintln!("bareverbs run: the network at {place} has the wire {wire}, until this process is ended");
+    eprintln!("bareverbs run: the network at {place} has the wire {wire} until this process ends");
     Err(bridge.run()).with_context(|| format!("the wire {wire} is broken"))
 }
 

@@ -23,7 +23,7 @@ pub(super) fn lines(command: &Command, format: EnvironmentFormat) -> Result<Stri
 }
 
 fn text(part: &OsStr) -> Result<&str> {
-    part.to_str().with_context(|| format!("cannot print {part:?}: it is no UTF-8"))
+    part.to_str().with_context(|| format!("cannot print {part:?}: it is not UTF-8"))
 }
 
 fn line(name: &str, value: &str, format: EnvironmentFormat) -> Result<String> {

@@ -101,7 +101,7 @@ pub struct RunArguments {
     /// reach nobody through them.
     #[arg(long, value_name = "HOST[:DEVICE]", conflicts_with_all = ["command", "list", "wire"])]
     pub link_down: Option<String>,
-    /// Plug them in again.
+    /// Plug in the cables of a host, or of a single device given by number.
     #[arg(long, value_name = "HOST[:DEVICE]", conflicts_with_all = ["command", "list", "link_down", "wire"])]
     pub link_up: Option<String>,
     /// Show the hosts of the network, their processes and their traffic.
@@ -123,9 +123,9 @@ pub struct RunArguments {
 }
 
 fn parse_address(text: &str) -> Result<IpAddr, String> {
-    let address = text.parse().map_err(|_| "it is no address of IPv4 or IPv6".to_owned())?;
+    let address = text.parse().map_err(|_| "it is not an IPv4 or IPv6 address".to_owned())?;
     let refusal =
-        || "a virtual host cannot have an address of this machine's own, a link or a group".to_owned();
+        || "a virtual host cannot have a loopback, link-local, multicast or broadcast address".to_owned();
     Some(address).filter(|address| HostSettings::is_possible(*address)).ok_or_else(refusal)
 }
 
@@ -143,7 +143,7 @@ fn parse_rate(text: &str) -> Result<u32, String> {
 }
 
 fn parse_loss(text: &str) -> Result<String, String> {
-    parse_faults(&format!("loss={text}")).map_err(|_| "a loss is a number from 0 to 1, as in 0.01".into())
+    parse_faults(&format!("loss={text}")).map_err(|_| "a loss is a number from 0 to 1, such as 0.01".into())
 }
 
 /// Checks the text and returns it unchanged: the library in the program parses it again.

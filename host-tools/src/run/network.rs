@@ -45,7 +45,7 @@ pub(super) fn set_cable(network: &NetworkDirectory, named: &str, plugged_in: boo
             let port = number.parse::<usize>().ok().and_then(|number| ports.get(number));
             let count = ports.len();
             core::slice::from_ref(port.with_context(|| {
-                format!("{named:?} names no device: host {host} has {count} devices, counted from 0")
+                format!("{named:?} does not name a device: host {host} has {count} devices, counted from 0")
             })?)
         }
     };
@@ -108,7 +108,7 @@ pub(super) fn prepare_capture(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let trouble = || format!("cannot write the capture {}", path.display());
     if path.symlink_metadata().is_ok_and(|about| !about.is_file()) {
-        bail!("cannot write the capture {}: it is there and no file", path.display());
+        bail!("cannot write the capture {}: it exists and is not a file", path.display());
     }
     File::create(&path).with_context(trouble)?;
     fs::remove_file(&path).with_context(trouble)?;

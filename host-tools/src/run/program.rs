@@ -48,8 +48,8 @@ pub(super) fn check(path: &Path) -> Result<()> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     if is_static(&bytes) {
         bail!(
-            "{} is linked statically: it calls the kernel without libibverbs and the C library of the system, and cannot be \
-             run so; link it dynamically",
+            "{} is linked statically: it calls the kernel without the system's libibverbs and C library, so \
+             it cannot be run this way; link it dynamically",
             path.display()
         );
     }

@@ -39,8 +39,8 @@ pub(super) fn listen(device: &Path, cable: Cable) -> Result<PathBuf> {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             // A client that says nothing, or nonsense, changes nothing; the next one is heard.
-            if let Err(error) = stream.context("no client can be taken").and_then(|end| obey(end, &cable)) {
-                tracing::warn!("about a cable: {error:#}");
+            if let Err(error) = stream.context("cannot accept a client").and_then(|end| obey(end, &cable)) {
+                tracing::warn!("a request to change a cable failed: {error:#}");
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -54,7 +54,7 @@ fn clear(path: &Path) -> Result<()> {
         Ok(found) if found.file_type().is_socket() => {
             fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))
         }
-        Ok(_) => bail!("{} is in the way: it is no socket; move it, or serve elsewhere", path.display()),
+        Ok(_) => bail!("{} exists and is not a socket; move it, or serve elsewhere", path.display()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
     }
@@ -149,7 +149,7 @@ mod tests {
         fs::remove_file(&again).expect("a socket");
         fs::write(&again, "mine").expect("a file");
         let error = listen(&path, server.cable()).expect_err("a file is in the way");
-        assert!(error.to_string().contains("it is no socket"), "{error}");
+        assert!(error.to_string().contains("exists and is not a socket"), "{error}");
         assert_eq!(fs::read(&again).expect("the file"), b"mine");
         let error = set(&directory.path().join("other"), true).expect_err("nobody is there");
         assert!(error.to_string().starts_with("no `bareverbs serve` answers at "), "{error:#}");

@@ -32,7 +32,7 @@ pub struct ServeArguments {
     /// '{"driver":"vfio-user-pci","bus":"port","socket":{"type":"unix","path":"PATH"}}'.
     #[arg(long, required_unless_present_any = ["dpu", "link_down", "link_up"])]
     pub socket: Vec<PathBuf>,
-    /// The same for a DPU, once for each: its host's function listens at PATH, that of its Arm cores at PATH.arm. Both have an address at the
+    /// Socket of a DPU, once per DPU: the host's function listens at PATH, the Arm cores' function at PATH.arm. Both have an address at the
     /// DPU's port, and the Arm cores reach the memory that the host shares with them (docs/dpu.md).
     #[arg(long, value_name = "PATH", conflicts_with = "ports")]
     pub dpu: Vec<PathBuf>,
@@ -85,7 +85,7 @@ pub struct ServeArguments {
     /// uses it.
     #[arg(long, value_name = "PATH", exclusive = true)]
     pub link_down: Option<PathBuf>,
-    /// Plug it in again.
+    /// Plug in the cable of a device that another process serves at this socket.
     #[arg(long, value_name = "PATH", exclusive = true)]
     pub link_up: Option<PathBuf>,
 }
@@ -314,7 +314,7 @@ fn site(arguments: &ServeArguments, path: &Path, layers: &[LinkLayer]) -> Result
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read the topology of {shown}"))?;
     let topology = SubnetTopology::parse(&text)
-        .with_context(|| format!("{shown} is no topology as ibnetdiscover prints it"))?;
+        .with_context(|| format!("{shown} is not a topology as ibnetdiscover prints it"))?;
     let built = Fabric::of_topology(&topology, &subnet(arguments)?);
     let (fabric, places) = built.with_context(|| format!("cannot build the subnet of {shown}"))?;
     let ports = layers.iter().filter(|layer| **layer == LinkLayer::InfiniBand).count();
@@ -332,8 +332,7 @@ fn subnet(arguments: &ServeArguments) -> Result<SubnetConfig> {
     let read = |path: &PathBuf| {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the partitions of {}", path.display()))?;
-        Partitions::parse(&text)
-            .with_context(|| format!("the partitions of {} are not clear", path.display()))
+        Partitions::parse(&text).with_context(|| format!("cannot parse the partitions of {}", path.display()))
     };
     let partitions = arguments.partitions.as_ref().map(read).transpose()?.unwrap_or_default();
     Ok(SubnetConfig { lmc: arguments.lmc, partitions, ..SubnetConfig::default() })

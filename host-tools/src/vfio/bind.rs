@@ -46,5 +46,5 @@ fn told(tree: &Tree, function: &Function, as_json: bool) -> Result<String, Failu
     }
     let driver = function.driver.as_deref().unwrap_or("no driver");
     let group = function.group.map_or("no IOMMU group".to_owned(), |group| format!("IOMMU group {group}"));
-    Ok(format!("{} ({}) is with {driver}, {group}", function.address, function.name()))
+    Ok(format!("{} ({}) is bound to {driver}, {group}", function.address, function.name()))
 }

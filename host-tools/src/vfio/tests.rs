@@ -72,7 +72,7 @@ fn the_list_shows_driver_group_and_huge_pages() {
 fn a_check_names_the_command_and_its_verdict() {
     let root = tree();
     let shown = text(root.path(), &["check", "3b:00.0"]);
-    assert!(shown.contains("bad      driver: the kernel's driver mlx5_core"), "{shown}");
+    assert!(shown.contains("bad      driver: the kernel driver mlx5_core"), "{shown}");
     assert!(shown.contains("sudo bareverbs vfio bind 0000:3b:00.0"), "{shown}");
     assert!(shown.ends_with("0000:3b:00.0 cannot be opened"), "{shown}");
     assert_eq!(run(&parse(root.path(), &["check", NIC])).ok(), Some(false));
@@ -86,12 +86,15 @@ fn a_check_names_the_command_and_its_verdict() {
 fn a_device_in_use_is_taken_by_force_alone() {
     let root = tree();
     let refused = text(root.path(), &["bind", NIC]);
-    assert!(refused.contains("the default route leads over its interface eth2; --force"), "{refused}");
+    assert!(refused.contains("the default route uses its interface eth2; --force"), "{refused}");
     assert!(text(root.path(), &["bind", NIC, "--force"]).contains("sudo modprobe vfio-pci"));
     fs::create_dir_all(root.path().join("sys/bus/pci/drivers/vfio-pci")).unwrap();
     let forced = text(root.path(), &["bind", NIC, "--force"]);
-    assert!(forced.starts_with("run: 0000:3b:00.0 is not with vfio-pci but with mlx5_core"), "{forced}");
+    assert!(
+        forced.starts_with("run: 0000:3b:00.0 should be bound to vfio-pci and is bound to mlx5_core"),
+        "{forced}"
+    );
     assert_eq!(fs::read_to_string(root.path().join("sys/bus/pci/drivers/mlx5_core/unbind")).unwrap(), NIC);
     let back = text(root.path(), &["unbind", NIC]);
-    assert_eq!(back, "0000:3b:00.0 (ConnectX-5) is with mlx5_core, IOMMU group 7");
+    assert_eq!(back, "0000:3b:00.0 (ConnectX-5) is bound to mlx5_core, IOMMU group 7");
 }

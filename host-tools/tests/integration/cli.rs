@@ -101,7 +101,7 @@ fn unreadable_files_and_invalid_seeds_are_refused_with_the_reason() {
         "the file is UTF-16; save it as UTF-8",
     );
     refused(&["--data", &files.write("quote.csv", "a,\"b\n1,2\n")], "line 1: a quotation mark opens a cell");
-    refused(&["--seed", "-1"], "invalid value '-1' for '--seed <SEED>': need a whole number from 0");
+    refused(&["--seed", "-1"], "invalid value '-1' for '--seed <SEED>': expected a whole number from 0");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn advice_for_a_lookup_that_reads_nothing_is_refused() {
     let output = command.args(["advise", "--hops", "4,0"]).output().expect("the command can be started");
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{error}");
-    assert!(error.contains("every lookup reads one element at least: take 1 or more"), "{error}");
+    assert!(error.contains("every lookup reads at least one element: give 1 or more"), "{error}");
 }
 
 fn explain(arguments: &[&str]) -> Output {

@@ -120,7 +120,7 @@ fn missing_devices_are_refused_with_status_2() {
     for (device, complaint) in [
         ("vfio-user:none", "opening vfio-user:none"),
         ("ff:1f.7", "there is no PCI function 0000:ff:1f.7"),
-        ("mlx5_0", "names no device"),
+        ("mlx5_0", "does not name a device"),
     ] {
         let output = devinfo(directory.path(), &["--device", device]);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -176,7 +176,7 @@ fn a_host_has_its_addresses_and_its_wire_is_the_networks() {
         (&["doctor", "--address", "10.0.0.1/24", "--device", "sim"][..], "cannot be used with"),
         (&["doctor", "--device", "vfio-user:nic"], "wire of its own"),
         (&["monitor", "--once"], "bareverbs run --list"),
-        (&["monitor", "--loss", "0.1", "--once"], "leave --host "),
+        (&["monitor", "--loss", "0.1", "--once"], "leave out --host"),
     ] {
         let output = hosts.on("a", words).output().expect("the program");
         let error = String::from_utf8_lossy(&output.stderr);

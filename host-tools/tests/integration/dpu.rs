@@ -106,7 +106,7 @@ fn programs_write_for_tenants_with_the_right() {
         let output = service.run("guest", &words);
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(text.starts_with("no answer: the grant is for reading only"), "{text}");
+        assert!(text.starts_with("no answer: the grant is read-only"), "{text}");
     }
     let number = |words: &[&str]| {
         let called = service.object("kernel-call", "owner", words);
@@ -211,7 +211,7 @@ fn a_service_that_cannot_be_says_why() {
     for (config, more, reason) in [
         (String::new(), "", "missing field `listen`"),
         (format!("{listen}{OWNER}"), "", "no device"),
-        (format!("{listen}{OWNER}"), "--device sim", "a cable to nobody"),
+        (format!("{listen}{OWNER}"), "--device sim", "is not connected to another process"),
         (format!("{CONFIG}{OWNER}"), "", "no table"),
         (format!("{CONFIG}{GUEST}"), "--demo-table 3", "guest.key"),
         (format!("{CONFIG}{OWNER}"), "--demo-table 3", "opening vfio-user:nic"),

@@ -78,7 +78,7 @@ fn a_pause_of_a_killed_command_can_be_ended() {
     let mut killed = inject(&hosts, &["pause:a@0s+600s"]).stderr(Stdio::null()).spawn().expect("the program");
     let mut line = String::new();
     let said_first = BufReader::new(killed.stdout.take().expect("a pipe")).read_line(&mut line);
-    assert!(said_first.is_ok() && line.contains("a stands still"), "{line}");
+    assert!(said_first.is_ok() && line.contains("a is paused"), "{line}");
     killed.kill().and_then(|()| killed.wait()).expect("it runs");
     let end = || said(&inject(&hosts, &["--end"]).output().expect("the program"));
     assert_eq!([end(), end()], [format!("ended: pause a (process {})\n", server.id()), String::new()]);
@@ -92,7 +92,7 @@ fn a_pause_of_a_killed_command_can_be_ended() {
 fn impossible_requests_are_refused_with_an_explanation() {
     let hosts = Hosts::new();
     for (arguments, words) in [
-        (&["cut:a@0s+1s"][..], "'cut:a@0s+1s' is no fault of the hosts"),
+        (&["cut:a@0s+1s"][..], "'cut:a@0s+1s' is not a fault of the hosts"),
         (&["--hosts", "nobody", "cut:0@0s+1s"], "there is no host \"nobody\""),
         (&["--stretch", "0", "cut:0@0s+1s"], "--stretch"),
         (&[], "required"),

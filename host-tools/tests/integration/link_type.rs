@@ -37,6 +37,6 @@ fn a_file_that_holds_no_settings_is_refused() {
         let output = output_of(directory.path(), arguments);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{error}");
-        assert!(error.contains("line 1: LINK_TYPE_P1=FDDI is no setting"), "{error}");
+        assert!(error.contains("line 1: LINK_TYPE_P1=FDDI is not a setting"), "{error}");
     }
 }

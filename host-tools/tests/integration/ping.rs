@@ -109,11 +109,11 @@ fn no_way_to_the_peer_is_exit_status_2_with_the_reason() {
     let closed = format!("a -p {} --peer-timeout 1", free_port());
     for (words, reason) in [
         (closed.as_str(), "nobody listens at 127.0.0.1"),
-        ("nobody.invalid", "no host of the network"),
+        ("nobody.invalid", "neither a host of the network"),
         ("-x 9 a", "the port has no GID index 9"),
         ("-n 0 a", "0 is not in 1..="),
         ("-c XRC a", "possible values"),
-        ("-c MAD --link ib foo", "\"foo\" is no LID of a port (1 to 49151)"),
+        ("-c MAD --link ib foo", "\"foo\" is not the LID of a port (1 to 49151)"),
         ("--faults burn=1 a", "burn"),
         ("-n 3", "PEER"),
         ("--server a", "cannot be used with"),
@@ -121,7 +121,11 @@ fn no_way_to_the_peer_is_exit_status_2_with_the_reason() {
         assert!(refusal(words).contains(reason), "{words}: {}", refusal(words));
     }
     let alone = support::output_of(std::env::temp_dir().as_path(), &["ping", "a"]);
-    assert!(alone.status.code() == Some(2) && said(&alone).contains("a cable to nobody"), "{}", said(&alone));
+    assert!(
+        alone.status.code() == Some(2) && said(&alone).contains("is not connected to another process"),
+        "{}",
+        said(&alone)
+    );
 }
 
 /// Two served devices on one switch, on Ethernet by link-local GID and on InfiniBand by LID and by GID.
@@ -177,8 +181,8 @@ fn management_datagrams_are_answered_from_lid_to_lid() {
     }
     // The answering end still waits for requests.
     for (words, reason) in [
-        ("--device vfio-user:nic 0xc000", "is no LID of a port"),
-        ("--device vfio-user:nic other", "is no LID of a port"),
+        ("--device vfio-user:nic 0xc000", "is not the LID of a port"),
+        ("--device vfio-user:nic other", "is not the LID of a port"),
         ("--device vfio-user:nic --server --peer-timeout 1", "no request arrived within"),
     ] {
         let output = ping(words);
@@ -194,7 +198,7 @@ fn management_datagrams_are_answered_from_lid_to_lid() {
 fn management_datagrams_are_for_infiniband() {
     let output = Hosts::new().on("a", &["ping", "-c", "MAD", "3"]).output().expect("the program");
     assert!(
-        output.status.code() == Some(2) && said(&output).contains("ibping is for InfiniBand"),
+        output.status.code() == Some(2) && said(&output).contains("ibping needs InfiniBand"),
         "{output:?}"
     );
 }

@@ -197,7 +197,7 @@ fn a_second_wire_and_words_that_do_not_fit_are_refused() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let third = format!("udp:127.0.0.1:{}", free_port());
-    assert!(refusal(&["--wire", &third, "--wire-to", &other]).contains("has a wire already"));
+    assert!(refusal(&["--wire", &third, "--wire-to", &other]).contains("already has the wire"));
     assert!(refusal(&["--wire", &one, "--wire-to", &other]).contains(&one[4..]), "the address is taken");
     assert!(refusal(&["--wire", "tap:bv0", "--", "true"]).contains("--wire"));
     assert!(refusal(&["--wire", "/a"]).contains("--wire-to"));

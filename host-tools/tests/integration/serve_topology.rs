@@ -95,7 +95,7 @@ fn a_file_that_is_no_site_or_has_too_few_places_is_refused() {
         assert!(output.status.code() == Some(2) && said.contains(complaint), "{words:?}: {said}");
     };
     refused(&["--topology", "none"], "cannot read the topology of none");
-    refused(&["--topology", "torn"], "torn is no topology as ibnetdiscover prints it");
+    refused(&["--topology", "torn"], "torn is not a topology as ibnetdiscover prints it");
     refused(
         &["--topology", "site", "--link", "eth"],
         "has 3 ports of hosts, but there are 0 InfiniBand ports",

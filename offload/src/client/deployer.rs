@@ -441,12 +441,12 @@ impl fmt::Display for DeployFailure {
             Self::Post(error) => error.fmt(f),
             Self::Refused(outcome) => outcome.fmt(f),
             Self::Status(status) => status.fmt(f),
-            Self::Unintelligible => f.write_str("the answer is none: the server speaks another version"),
+            Self::Unintelligible => f.write_str("the answer cannot be decoded: the server has another version"),
             Self::TimedOut => {
-                f.write_str("no answer in time; it may have been done all the same: list what is deployed")
+                f.write_str("no answer in time; the operation may have succeeded: list what is deployed")
             }
             Self::Disconnected => f.write_str(
-                "the connection broke; it may have been done all the same: connect again and list what is deployed",
+                "the connection broke; the operation may have succeeded: connect again and list what is deployed",
             ),
         }
     }

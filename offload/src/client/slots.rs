@@ -70,7 +70,10 @@ impl fmt::Display for NoSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AllLent { slots, kept_back } => {
-                write!(f, "all {slots} response slots are lent ({kept_back} of them to requests given up)")
+                write!(
+                    f,
+                    "all {slots} response slots are in use ({kept_back} of them by requests that were given up)"
+                )
             }
             Self::NoCredit => f.write_str("the server gave no credit for another request: wait for a reply"),
         }

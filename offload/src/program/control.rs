@@ -198,12 +198,12 @@ impl fmt::Display for ControlOutcome {
         match self {
             Self::Done => f.write_str("done"),
             Self::Gap { expected } => {
-                write!(f, "the piece does not follow the {expected} bytes that were brought: begin again")
+                write!(f, "the piece does not follow the {expected} bytes that were uploaded: begin again")
             }
             Self::Digest { bytes } => {
                 write!(
                     f,
-                    "the {bytes} bytes that were brought are not the whole program of this digest: begin again"
+                    "the {bytes} uploaded bytes are not the whole program with this digest: begin again"
                 )
             }
             Self::Refused(error) => write!(f, "the verifier refuses the program: {error}"),
@@ -219,7 +219,7 @@ impl fmt::Display for ControlOutcome {
                     "all {places} places are taken: remove a program, or wait for the requests of old versions"
                 )
             }
-            Self::Missing => f.write_str("no program is deployed under this op-code: list what is"),
+            Self::Missing => f.write_str("no program is deployed under this op-code: list the deployed ones"),
             Self::Taken => f.write_str("a kernel that is compiled in has this op-code: choose another one"),
             Self::Unknown(kind) => write!(f, "outcome {kind}, which this version does not know"),
         }

@@ -46,7 +46,9 @@ impl fmt::Display for Fault {
                 write!(f, "instruction {instruction}: a {access} of {bytes} bytes at segment {segment}, ")?;
                 write!(f, "offset {offset:#x}, leaves the memory of the program")
             }
-            Self::Verb { value } => write!(f, "the program returned {value:#x}, which is no verb or status"),
+            Self::Verb { value } => {
+                write!(f, "the program returned {value:#x}, which is not a verb or status")
+            }
             Self::Unverified { instruction } => write!(f, "instruction {instruction} was never verified"),
         }
     }

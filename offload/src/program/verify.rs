@@ -196,7 +196,7 @@ impl fmt::Display for DeployError {
                 write!(f, "the stack has {STACK} bytes below r10")
             }
             Self::NoEnd { instruction } => {
-                write!(f, "the program goes on behind instruction {instruction}, its last one")
+                write!(f, "the program continues past instruction {instruction}, its last one")
             }
         }
     }

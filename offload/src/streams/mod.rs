@@ -58,10 +58,7 @@ impl fmt::Display for StreamFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PartitionFull { partition, capacity } => {
-                write!(
-                    f,
-                    "partition {partition} has all the {capacity} bytes that it has room for: count its values before"
-                )
+                write!(f, "partition {partition} is full ({capacity} bytes): count its values beforehand")
             }
             Self::Incomplete { bytes } => write!(f, "the stream ended {bytes} bytes into a value of 8"),
             Self::Region { offset } => write!(f, "offset {offset:#x} may not be written: see the grant"),

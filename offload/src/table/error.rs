@@ -110,7 +110,7 @@ impl fmt::Display for TableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::BadSize { length, lines } => {
-                write!(f, "{length} bytes cannot hold a table of {lines} lines and objects besides")
+                write!(f, "{length} bytes cannot hold a table of {lines} lines and its objects")
             }
             Self::KeyLength { length } => write!(f, "a key has 1 to {MAX_KEY} bytes, this one {length}"),
             Self::ValueLength { length } => {
@@ -118,7 +118,7 @@ impl fmt::Display for TableError {
             }
             Self::HeapFull { size, free, retired } => write!(
                 f,
-                "no room for {size} bytes in one piece: {free} bytes free, {retired} in the hands of readers"
+                "no room for {size} bytes in one piece: {free} bytes free, {retired} may still be in use by readers"
             ),
             Self::LinesFull { limit } => write!(
                 f,
@@ -134,7 +134,7 @@ impl fmt::Display for TableError {
                 write!(f, "the key has version {found}, not the expected one: read it again")
             }
             Self::VersionMismatch { found: None } => {
-                f.write_str("a version of the key was expected, and the key is not in the table")
+                f.write_str("a version of the key was expected, but the key is not in the table")
             }
             Self::BufferTooSmall { needed } => {
                 write!(f, "the value has {needed} bytes, more than the buffer")

@@ -75,8 +75,8 @@ fn run(callbacks: ThreadCallbacks) {
 pub(crate) fn fail(give_up: fn()) {
     give_up();
     eprintln!(
-        "bareverbs run: the simulated device has stopped with the fault above, which is one of bareverbs; requests to it fail \
-         from now on (EIO)"
+        "bareverbs run: the simulated device has stopped because of the error above, a bug in bareverbs; \
+         requests to it fail from now on (EIO)"
     );
 }
 

@@ -42,7 +42,7 @@ impl Settings {
         let path = env::var_os(environment::NETWORK).ok_or(format!("{} is not set", environment::NETWORK))?;
         let network = NetworkDirectory::open(Path::new(&path)).map_err(|error| error.to_string())?;
         let ports = virtual_ports(&network, &name).ok_or(format!(
-            "{} names no host of the network at {}: {name:?}",
+            "{} does not name a host of the network at {}: {name:?}",
             environment::HOST,
             network.path().display()
         ))?;
@@ -52,7 +52,7 @@ impl Settings {
         let speed = variable(environment::RATE).map(|text| text.parse().ok().and_then(PortSpeed::from_gbps));
         let speed = speed
             .unwrap_or(Some(PortSpeed::Gbps100))
-            .ok_or(format!("{} is none of a port", environment::RATE))?;
+            .ok_or(format!("{} is not a rate of a port", environment::RATE))?;
         let capture = env::var_os(environment::CAPTURE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let records = variable(environment::RECORDS).is_some();
         let devx = variable(environment::DEVX).is_some();
@@ -93,7 +93,7 @@ impl Settings {
                 }
             }
         }
-        Err(format!("{} and {MOST_CAPTURES} files beside it are captures already", wanted.display()))
+        Err(format!("{} and {MOST_CAPTURES} files beside it are already captures", wanted.display()))
     }
 }
 

@@ -40,9 +40,9 @@ impl fmt::Display for CardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoFunction(node) => {
-                write!(f, "the device of node {} is no function among others: set NicConfig::card", node.0)
+                write!(f, "the device of node {} is not a function of a card: set NicConfig::card", node.0)
             }
-            Self::JoinedAlready(node) => write!(f, "node {} is a function of a card already", node.0),
+            Self::JoinedAlready(node) => write!(f, "node {} is already a function of a card", node.0),
             Self::SameId(id) => write!(f, "two functions of the card have VHCA id {id}: give one another"),
         }
     }

@@ -52,7 +52,7 @@ impl fmt::Display for Stalled {
         let Self { reason, at, seed, events, frames, .. } = self;
         match reason {
             StallReason::Idle => {
-                write!(f, "deadlock at {at} (seed {seed}): somebody waits and nothing will happen")?
+                write!(f, "deadlock at {at} (seed {seed}): something waits, and no further event will come")?
             }
             StallReason::Deadline => write!(f, "deadline reached at {at} (seed {seed})")?,
         }

@@ -71,7 +71,7 @@ impl fmt::Display for TopologyBuildError {
             Self::Router(guid) => {
                 write!(
                     f,
-                    "node {guid:#x} is a router, which a world has none of: take it out of the topology"
+                    "node {guid:#x} is a router, which the simulator does not support: remove it from the topology"
                 )
             }
             Self::Cable(guid, port, why) => write!(f, "the cable at port {port} of node {guid:#x}: {why}"),

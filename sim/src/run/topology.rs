@@ -95,13 +95,13 @@ impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => {
-                f.write_str("no such node, switch or link in this world: use the name the world gave")
+                f.write_str("no such node, switch or link in this world: use the identifier that the world returned")
             }
             Self::PortInUse(node) => {
-                write!(f, "node {} has a cable already: join it to a switch instead", node.0)
+                write!(f, "node {} already has a cable: join it to a switch instead", node.0)
             }
             Self::Loop => {
-                f.write_str("the two are joined already: a second way would let frames run in circles")
+                f.write_str("the two are already joined: a second path would make a loop")
             }
             Self::NotJoined => f.write_str("the two ports are not joined by a link: connect them first"),
             Self::SecondSubnetManager => f.write_str(

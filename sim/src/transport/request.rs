@@ -239,7 +239,7 @@ impl fmt::Display for RequesterError {
             Self::BadResponse => "the peer's answer makes no sense",
             Self::LocalProtection => "local memory of the message could not be read or written",
             Self::LocalLength => "the message is longer than its operation allows",
-            Self::NotOffered => "the service of the queue pair has no such operation",
+            Self::NotOffered => "the service of the queue pair does not offer the operation",
             Self::Flushed => "an earlier message failed",
         })
     }

@@ -68,7 +68,7 @@ impl fmt::Display for ParseError {
             }
             Self::LinkLength(n) => write!(f, "packet length of {n} words is not that of the frame"),
             Self::LinkVersion(v) => write!(f, "link version {v}, only 0 is known"),
-            Self::LinkNextHeader(n) => write!(f, "link next header {n} is no InfiniBand transport"),
+            Self::LinkNextHeader(n) => write!(f, "link next header {n} is not an InfiniBand transport"),
             Self::VariantCrc => f.write_str("the variant CRC is wrong"),
             Self::TransportVersion(v) => write!(f, "transport header version {v}, only 0 is known"),
             Self::Extension(o) => write!(f, "no room for the extension headers of {o}"),

@@ -71,11 +71,11 @@ impl FromStr for HostSettings {
                 Some(("devices", devices)) => settings.further_devices = parse_devices(devices)? - 1,
                 Some(("lid", lid)) => settings.lid = Some(parse_lid(lid)?),
                 Some(("address", address)) => settings.addresses.push(parse_address(address)?),
-                _ => return Err(format!("{line:?} is no setting of a host")),
+                _ => return Err(format!("{line:?} is not a setting of a host")),
             }
         }
         if settings.addresses.len() > MOST_ADDRESSES {
-            return Err(format!("a host has {MOST_ADDRESSES} chosen addresses at most"));
+            return Err(format!("a host has at most {MOST_ADDRESSES} chosen addresses"));
         }
         Ok(settings)
     }
@@ -83,21 +83,21 @@ impl FromStr for HostSettings {
 
 fn parse_devices(text: &str) -> Result<u8, String> {
     let devices = text.parse().ok().filter(|devices| (1..=MOST_DEVICES).contains(devices));
-    devices.ok_or_else(|| format!("a host has 1 to {MOST_DEVICES} devices, and not {text:?}"))
+    devices.ok_or_else(|| format!("a host has 1 to {MOST_DEVICES} devices, not {text:?}"))
 }
 
 fn parse_lid(text: &str) -> Result<u16, String> {
     let lid = text.parse().ok().filter(|lid| (1..FIRST_MULTICAST_LID).contains(lid));
-    lid.ok_or_else(|| format!("{text:?} is no LID of a port (1 to {})", FIRST_MULTICAST_LID - 1))
+    lid.ok_or_else(|| format!("{text:?} is not the LID of a port (1 to {})", FIRST_MULTICAST_LID - 1))
 }
 
 fn parse_address(text: &str) -> Result<IpAddr, String> {
-    let address = text.parse().map_err(|_| format!("{text:?} is no address of IPv4 or IPv6"))?;
+    let address = text.parse().map_err(|_| format!("{text:?} is not an IPv4 or IPv6 address"))?;
     if HostSettings::is_possible(address) {
         return Ok(address);
     }
     Err(format!(
-        "{address} cannot be the address of a virtual host: it is loopback, link-local or of a group"
+        "{address} cannot be the address of a virtual host: it is a loopback, link-local, multicast or broadcast address"
     ))
 }
 

@@ -31,13 +31,13 @@ enum Judge {
         /// Only cases that contain this text, as in "ib_write_bw server 4096".
         #[arg(long)]
         only: Option<String>,
-        /// Cases that have not begun after so many minutes have failed.
+        /// Cases that have not started after this many minutes count as failed.
         #[arg(long, default_value_t = 20)]
         minutes: u64,
         /// One path MTU for each program and size, not several.
         #[arg(long)]
         quick: bool,
-        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        /// Record each row's verdict in the list in `tests/judges` instead of comparing with it.
         #[arg(long)]
         record: bool,
     },
@@ -52,25 +52,25 @@ enum Judge {
         /// Link layer of the port.
         #[arg(long, value_enum, default_value_t = LinkLayerArgument::Ib)]
         link: LinkLayerArgument,
-        /// Only what differs from kernel to kernel.
+        /// Only the cases that differ from kernel to kernel.
         #[arg(long, conflicts_with = "long")]
         quick: bool,
         /// The guest's kernel, installed if it is not there.
         #[arg(long, value_enum, default_value_t)]
         kernel: Kernel,
-        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        /// Record each row's verdict in the list in `tests/judges` instead of comparing with it.
         #[arg(long)]
         record: bool,
     },
-    /// Linux's VFIO judges the driver's way through it.
+    /// Linux's VFIO judges the driver that runs on it.
     Vfio {
-        /// Only cases whose name contains this text; "conversations" is the list of them.
+        /// Only cases whose name contains this text, such as "conversations".
         #[arg(long)]
         only: Option<String>,
-        /// Operations of the mix, over all runs.
+        /// Total number of operations in the random mix.
         #[arg(long, default_value_t = 100_000)]
         operations: u64,
-        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        /// Record each row's verdict in the list in `tests/judges` instead of comparing with it.
         #[arg(long)]
         record: bool,
     },
@@ -84,7 +84,7 @@ enum Judge {
         /// The guest's kernel, installed if it is not there.
         #[arg(long, value_enum, default_value_t)]
         kernel: Kernel,
-        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        /// Record each row's verdict in the list in `tests/judges` instead of comparing with it.
         #[arg(long)]
         record: bool,
     },
@@ -92,7 +92,7 @@ enum Judge {
     Programs {
         #[command(flatten)]
         judge: KernelJudge,
-        /// The program of Snabb, built from its public repository: ask its driver of ConnectX cards, and nothing else.
+        /// The program of Snabb, built from its public repository: run only its driver for ConnectX cards.
         #[arg(long, value_name = "FILE")]
         snabb: Option<PathBuf>,
     },
@@ -107,32 +107,32 @@ enum Judge {
         /// The guest's kernel, installed if it is not there.
         #[arg(long, value_enum, default_value_t)]
         kernel: Kernel,
-        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        /// Record each row's verdict in the list in `tests/judges` instead of comparing with it.
         #[arg(long)]
         record: bool,
     },
-    /// Two guests of one `bareverbs serve` that resets, rebinds, reboots and lost frames do not spare: bytes, memory, descriptors.
+    /// Stress two guests of one `bareverbs serve` with resets, rebinds, reboots and lost frames; check bytes, memory and descriptors.
     Soak {
-        /// A round that has not begun after so many minutes does not begin.
+        /// Start no new round after this many minutes.
         #[arg(long, default_value_t = 60)]
         minutes: u64,
     },
     /// What the VFIO judge runs in the guest.
     #[command(hide = true)]
     InGuest(vfio::payload::InGuest),
-    /// Images without an operating system look keys up.
+    /// Boot the images without an operating system, which look up keys.
     BareMetal {
         /// Only processors whose name contains this text.
         #[arg(long)]
         only: Option<String>,
-        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        /// Record each row's verdict in the list in `tests/judges` instead of comparing with it.
         #[arg(long)]
         record: bool,
     },
-    /// Run `run-judge` among the programs of a Debian, but on this machine and without a guest.
+    /// Run `run-judge` with the programs of a Debian suite, on this machine and without a guest.
     #[command(name = "run-judge")]
     Hosted {
-        /// Suite of Debian: trixie is the guest's; of others, as bookworm or sid, a root with these programs is made. It stands first.
+        /// Debian suite. trixie is the guest's; for another one, such as bookworm or sid, the command makes a root with these programs. Give this option first.
         #[arg(long, value_name = "SUITE", default_value = recipe::SUITE)]
         debian: String,
         /// Its arguments.
@@ -160,7 +160,7 @@ struct KernelJudge {
     /// The guest's kernel, installed if it is not there.
     #[arg(long, value_enum, default_value_t)]
     kernel: Kernel,
-    /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+    /// Record each row's verdict in the list in `tests/judges` instead of comparing with it.
     #[arg(long)]
     record: bool,
 }

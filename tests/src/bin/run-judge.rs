@@ -27,16 +27,16 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(about = "Programs of the distribution under `bareverbs run`")]
 struct JudgeArguments {
-    /// Only rows whose name contains this text; «perftest» is every program of perftest against `bareverbs perf`; «test_cq» and its like: only this module of rdma-core's suite; «test_»: all of it.
+    /// Only rows whose name contains this text. "perftest" selects every perftest program against `bareverbs perf`, "test_cq" one module of rdma-core's suite, "test_" all of it.
     #[arg(long, allow_hyphen_values = true)]
     only: Option<String>,
-    /// Also what takes minutes: a hundred pairs at once, and every transport of perftest's programs.
+    /// Also run what takes minutes: a hundred pairs at once, and every transport of perftest's programs.
     #[arg(long)]
     long: bool,
-    /// Write the lists of what perftest's programs and the tests of rdma-core's suite say, `tests/judges`, instead of comparing with them.
+    /// Record the verdicts of perftest's programs and of rdma-core's suite in the lists in `tests/judges` instead of comparing with them.
     #[arg(long)]
     record: bool,
-    /// Number of rows that are judged side by side. Without it: one for each processor, four at most.
+    /// Number of rows to judge side by side. Default: one more than the machine has processors, at most four.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     workers: Option<u8>,
 }

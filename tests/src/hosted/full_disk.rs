@@ -88,7 +88,7 @@ impl Shortage {
             ensure!(ended.status.success(), "{}, and said:\n{}", ended.status, ended.said);
         }
         for words in ["the capture stopped", "check space", "the program goes on"] {
-            ensure!(client.said.contains(words), "«{words}» is not in what was said:\n{}", client.said);
+            ensure!(client.said.contains(words), "\"{words}\" is not in the output:\n{}", client.said);
         }
         let written = client.said.split(CAPTURED).nth(1).and_then(|rest| rest.split_whitespace().next());
         let written: u64 = written.with_context(|| client.said.clone())?.parse()?;

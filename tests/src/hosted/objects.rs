@@ -88,7 +88,7 @@ impl ShownKind {
         let line = all.lines().find(|line| word_behind(line, "pid") == Some(pid.as_str()));
         let line = line.with_context(|| format!("no {name} of process {owner} is in:\n{all}"))?;
         for words in *says {
-            ensure!(line.contains(words), "«{words}» is not in: {line}");
+            ensure!(line.contains(words), "\"{words}\" is not in: {line}");
         }
         let value = word_behind(line, number).with_context(|| format!("no {number} is in: {line}"))?;
         let one = show(&format!("{place} {number} {value}"))?;

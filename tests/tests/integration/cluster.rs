@@ -198,7 +198,7 @@ fn a_nic_reset_ends_every_operation_of_its_host() {
     let Failure { cause: FailureCause::Task { host: 0, error }, at, .. } = failure else {
         panic!("{failure}")
     };
-    assert!(error.contains("was reset by somebody else"), "{error}");
+    assert!(error.contains("was reset from outside"), "{error}");
     assert!(at.as_nanos() < 501_000, "{at}");
 }
 

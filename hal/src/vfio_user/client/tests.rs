@@ -44,7 +44,7 @@ fn replies_refusals_and_strays_are_distinguished() {
 fn the_client_gives_up_a_server_that_never_answers() {
     let stray = encode(1, 10, HEADER, REPLY | ERROR, 0);
     let error = after_version(&[stray, stray].concat()).unwrap_err();
-    assert!(error.to_string().contains("refuses a write that was not made"), "{error}");
+    assert!(error.to_string().contains("refuses a write that was never sent"), "{error}");
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
         let question = [&encode(0x50, 11, HEADER + 4, 0, 0)[..], &[0; 4]].concat();
@@ -57,7 +57,7 @@ fn the_client_gives_up_a_server_that_never_answers() {
     });
     let mut client = Client::over(ours, LIMIT).unwrap();
     let error = client.call(Command::RegionRead, &[1, 2, 3], &[]).unwrap_err();
-    assert!(error.to_string().contains("asks questions"), "{error}");
+    assert!(error.to_string().contains("sends requests"), "{error}");
     drop(client);
     server.join().unwrap();
 }

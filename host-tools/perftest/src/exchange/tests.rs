@@ -137,12 +137,12 @@ fn a_stranger_is_refused_and_the_program_behind_it_is_met() {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
     });
     let wanted =
-        "it says \"GET / HTTP/1.1\\r\\n\", which is no version of perftest; still waiting for the peer";
+        "it says \"GET / HTTP/1.1\\r\\n\", which is not a version of perftest; still waiting for the peer";
     assert!(told.starts_with("refused the connection of 127.0.0.1:") && told.ends_with(wanted), "{told}");
     let told = told_of(|mut stream| stream.write_all(b"6.0").expect("sent"));
     assert!(told.contains("the peer hung up after 3 of 16 bytes"), "{told}");
     let told = told_of(|mut stream| stream.write_all(&[0xff; 16]).expect("sent"));
-    assert!(told.contains("which is no version of perftest"), "{told}");
+    assert!(told.contains("which is not a version of perftest"), "{told}");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn strangers_are_counted_when_nobody_else_comes() {
         .collect();
     let refused = Session::accept(&listener, 4096, Duration::from_millis(500), &mut rest);
     let refused = format!("{:#}", refused.expect_err("nobody is met"));
-    let wanted = "20 connections were refused, of others than perftest: nobody connects, and the time";
+    let wanted = "20 connections were refused, because the callers were not perftest: nobody connected, and the time limit has passed";
     assert!(refused.starts_with(wanted), "{refused}");
     drop(calls);
 }

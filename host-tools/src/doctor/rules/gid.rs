@@ -130,7 +130,7 @@ pub(super) fn link_local(facts: &Facts) -> Outcome {
                 way.peer.ip(),
                 ips(way.own)
             ),
-            "give both ends an IP address of one network",
+            "give both ends an IP address in one network",
         )
     })
 }
@@ -160,7 +160,7 @@ pub(super) fn version(facts: &Facts) -> Outcome {
                 way.peer.version
             ),
             format!(
-                "take a GID index of RoCEv{} here (bareverbs gids), or one of the other version at the peer",
+                "use a GID index of RoCEv{} here (bareverbs gids), or one of the other version at the peer",
                 way.peer.version
             ),
         )
@@ -185,8 +185,8 @@ pub(super) fn no_route(facts: &Facts) -> Outcome {
     at(Step::Route, facts, |way| {
         if let Some(why) = no_way(facts, way.peer) {
             return bad(
-                format!("the kernel finds no way to the peer {}: {why}", way.peer.ip()),
-                "a route to the peer at both ends, and an answer to `ping` from the interface of the port",
+                format!("the kernel finds no route to the peer {}: {why}", way.peer.ip()),
+                "add a route to the peer at both ends, and make sure that the peer answers `ping` from the interface of the port",
             );
         }
         let most = |gid: &GidFact| if gid.gid.to_ipv4_mapped().is_some() { 32 } else { 128 };
@@ -195,7 +195,7 @@ pub(super) fn no_route(facts: &Facts) -> Outcome {
         let own = addresses(way.own, |gid| format!("{}{}", gid.ip(), network(gid)));
         bad(
             format!("the peer {} is in no network of this port: {own}", way.peer.ip()),
-            "--routed if a router forwards between them (RoCEv2); otherwise give both an address of one network",
+            "--routed if a router forwards between them (RoCEv2); otherwise give both an address in one network",
         )
     })
 }

@@ -4,7 +4,7 @@ use super::finding::{Found, Outcome, Severity, bad, warning};
 use crate::doctor::facts::{Facts, KernelPort, SlotFacts, ip_of, is_link_local};
 use bareverbs_hal::pci::{Check, State};
 
-const NO_FUNCTION: &str = "the device is no PCI function of this machine";
+const NO_FUNCTION: &str = "the device is not a PCI function of this machine";
 
 /// The result of one check of `bareverbs vfio check`.
 fn preflight(facts: &Facts, check: Check) -> Outcome {
@@ -56,7 +56,7 @@ pub(super) fn pcie_link(facts: &Facts) -> Outcome {
     Outcome::of(slow.then(|| {
         warning(
             format!("the slot runs at {speed} with {width} lanes; the card has {fastest} with {widest}"),
-            "put the card into a slot of that speed and width, or seat it again; look at bifurcation in the setup of the machine",
+            "move the card to a slot of that speed and width, or reseat it; check the bifurcation setting of the machine",
         )
     }))
 }

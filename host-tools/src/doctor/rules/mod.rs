@@ -56,33 +56,33 @@ rules! {
         "a driver of the kernel has the function, or none; user space needs vfio-pci", "/sys/bus/pci/devices/BDF/driver",
         "sudo modprobe vfio-pci; sudo bareverbs vfio bind BDF";
     "host.iommu", host::iommu;
-        "there is no IOMMU, or the function is in none of its groups; without one VFIO gives no device away",
+        "there is no IOMMU, or the function is in none of its groups; without an IOMMU, VFIO does not give a device to a program",
         "/sys/kernel/iommu_groups; VT-d or AMD-Vi in the setup of the machine; the kernel's command line",
         "switch the IOMMU on: intel_iommu=on, or without amd_iommu=off";
     "host.iommu-group", host::iommu_group;
-        "other functions of the IOMMU group are with drivers of the kernel, so that VFIO cannot give the group away",
-        "/sys/kernel/iommu_groups/N/devices", "give the others to vfio-pci too, or use another slot";
+        "kernel drivers are bound to other functions of the IOMMU group, so VFIO cannot give the group to a program",
+        "/sys/kernel/iommu_groups/N/devices", "bind the others to vfio-pci too, or use another slot";
     "host.permission", host::permission;
         "this process may not open the files of VFIO", "owner and mode of /dev/vfio", "chown the file, or run as root";
     "host.memlock", host::memlock;
-        "a device reaches locked memory only, and this process may not lock enough of it (8 MiB is what containers often have)",
+        "a device reaches only locked memory, and this process may not lock enough of it (containers often have a limit of 8 MiB)",
         "ulimit -l against the memory that the program registers",
         "ulimit -l unlimited; LimitMEMLOCK=infinity for systemd; --ulimit memlock=-1 for docker";
     "host.hugepages", host::hugepages;
-        "there are not enough huge pages, so that the device walks more translations", "/sys/kernel/mm/hugepages", "reserve huge pages";
+        "there are not enough huge pages, so the device needs more translations", "/sys/kernel/mm/hugepages", "reserve huge pages";
     "host.pcie-link", host::pcie_link;
-        "the slot runs slower or narrower than the card and the slot could", "current_link_speed and current_link_width in sysfs against max_",
-        "another slot, or seat the card again; look at the bifurcation in the setup of the machine";
+        "the slot runs slower or narrower than the card and the slot support", "current_link_speed and current_link_width in sysfs against max_",
+        "another slot, or reseat the card; check the bifurcation setting of the machine";
     "container.no-netdev", host::container_without_netdev;
-        "the RDMA device is in this container, the network interface that its GIDs belong to is not: its GID table is empty or useless here",
+        "the RDMA device is in this container, but the network interface of its GIDs is not: its GID table is empty or useless here",
         "/sys/class/infiniband/DEVICE/ports/1/gid_attrs/ndevs against /sys/class/net",
         "give the container the interface too (SR-IOV CNI, or host networking)";
     "container.foreign-address", host::container_of_another_address;
-        "no GID of the device is an address of this network namespace: the addresses belong to an interface beside the one that the \
-         container was given (macvlan, ipvlan, multus)",
+        "no GID of the device is an address of this network namespace: the addresses belong to another \
+         interface than the container's (macvlan, ipvlan, multus)",
         "GIDs against `ip address`", "attach the interface of the RDMA device itself, and put the address on it";
     "device.unreachable", port::unreachable;
-        "the function is bound as it should be, and VFIO refuses to open it", "dmesg | grep -i vfio", "bareverbs vfio check BDF";
+        "the function is bound correctly, but VFIO refuses to open it", "dmesg | grep -i vfio", "bareverbs vfio check BDF";
     "firmware.not-ready", port::firmware_not_ready;
         "firmware did not say that it was ready", "initializing bit of the initialization segment; health buffer",
         "wait and try again; reset the slot; power the machine off and on; burn the firmware again";
@@ -97,11 +97,11 @@ rules! {
     "port.disabled", port::disabled;
         "software has switched the port off", "admin_status of register PAOS", "ip link set IF up; or let the driver bring it up";
     "port.polling", port::polling;
-        "nobody answers at the other end of the cable: there is none, it is broken, or the other end speaks another link layer",
+        "nothing answers at the other end of the cable: no cable is plugged in, it is broken, or the other end has another link layer",
         "cable and module; link layers, speeds and error correction of both ends; LINK_TYPE_P1",
         "plug the cable in; compare link layers: mstconfig -d BDF query LINK_TYPE_P1";
     "port.no-sm", port::no_subnet_manager;
-        "the InfiniBand link is up, and no subnet manager has given the port a LID and made it active", "state INIT or ARMED, sm_lid 0",
+        "the InfiniBand link is up, but no subnet manager has given the port a LID and made it active", "state INIT or ARMED, sm_lid 0",
         "start a subnet manager on the fabric: opensm, or the one of a managed switch";
     "port.slow", port::slow;
         "the link came up slower than the port is capable of", "speed in force against the fastest of both ends", "the right cable; auto-negotiation at both ends";
@@ -111,25 +111,25 @@ rules! {
     "gid.empty", gid::empty;
         "the port has no GID at all", "the RoCE address table", "give the interface an address: ip address add";
     "gid.link-local", gid::link_local;
-        "only one of the two ends has addresses beyond its link", "GIDs of both ends", "give both an IP address of one network";
+        "only one of the two ends has addresses beyond its link", "GIDs of both ends", "give both an IP address in one network";
     "gid.family", gid::family;
         "one end has IPv4 addresses and the other IPv6: no packet of RoCEv2 carries both (A17.4.3)", "GIDs of both ends",
         "give both an address of the same family";
     "gid.version", gid::version;
-        "the ends speak different versions of RoCE, which do not hear each other (A17.8)", "types of the GIDs at both ends: bareverbs gids, show_gids",
-        "take GID indices of the same version at both ends; RoCEv2 if in doubt";
+        "the ends speak different versions of RoCE, which cannot talk to each other (A17.8)", "types of the GIDs at both ends: bareverbs gids, show_gids",
+        "use GID indices of the same version at both ends; RoCEv2 if in doubt";
     "gid.vlan", gid::vlan;
         "the addresses of both ends belong to different VLANs", "VLANs of the GIDs at both ends, and of the ports of the switch",
-        "take GIDs of one VLAN: each VLAN has entries of its own";
+        "use GIDs of one VLAN: each VLAN has its own entries";
     "gid.no-route", gid::no_route;
-        "the peer is in none of the networks of the port", "lengths of the networks; ip route get PEER", "--routed if a router forwards; else an address of one network";
+        "the peer is in none of the networks of the port", "lengths of the networks; ip route get PEER", "--routed if a router forwards; otherwise an address in the peer's network";
     "mtu.ends", port::mtu_of_both_ends;
         "the ports have different MTUs: packets that fit one end are dropped at the other, and small messages work while large ones time out",
         "port_mtu of both ends and of the switch between them", "the same MTU everywhere: ip link set IF mtu 9000";
     "mtu.small", port::small_mtu;
         "packets carry less than they could", "active_mtu against 4096", "an MTU of 4200 bytes or more at both ends and at the switch gives packets of 4096";
     "flow.pause-off", port::pause_off;
-        "nothing tells senders to wait: a full buffer drops frames, and RoCE goes back to the first lost packet",
+        "nothing tells senders to wait: a full buffer drops frames, and RoCE then resends everything from the first lost packet on",
         "register PFCC (mlnx_qos, dcb pfc show), the switch, and ROCE_CC_PRIO_MASK_P1 for ECN",
         "switch priority flow control on for the priority of RoCE at both ends and at the switch, or ECN";
     "flow.ecn-off", port::marks_off;

@@ -136,7 +136,8 @@ pub(super) fn polling(facts: &Facts) -> Outcome {
         LinkLayer::InfiniBand => LinkLayer::Ethernet,
         LinkLayer::Ethernet => LinkLayer::InfiniBand,
     };
-    let doing = if port.physical == Physical::Training { "agrees on a speed for ever" } else { "polls" };
+    let doing =
+        if port.physical == Physical::Training { "never stops negotiating the speed" } else { "polls" };
     Outcome::Fires(bad(
         format!(
             "the {} port is PORT_DOWN and {doing}: nothing that speaks {} is at the other end",
@@ -175,7 +176,7 @@ pub(super) fn slow(facts: &Facts) -> Outcome {
     Outcome::of((rate < fastest).then(|| {
         warning(
             format!("the link runs at {rate} Mbit/s and the port is capable of {fastest} Mbit/s"),
-            "take a cable and a port of the switch of that speed, and auto-negotiation at both ends",
+            "use a cable and a switch port of that speed, and auto-negotiation at both ends",
         )
     }))
 }
@@ -256,8 +257,8 @@ pub(super) fn marks_off(facts: &Facts) -> Outcome {
         None => Outcome::NotAsked("InfiniBand has marks of its own, or the device does not report this"),
         Some(true) => Outcome::Silent,
         Some(false) => Outcome::Fires(note(
-            "congestion control by marks (ECN) is off for every priority (QUERY_CONG_STATUS): a switch may not mark packets of this port, \
-             or nobody is told of marked ones",
+            "congestion control by marks (ECN) is off for every priority (QUERY_CONG_STATUS): a switch may \
+             not mark packets of this port, or marked packets cause no notification",
             format!(
                 "echo 1 | sudo tee /sys/class/net/IF/ecn/roce_rp/enable/3 /sys/class/net/IF/ecn/roce_np/enable/3 while the kernel has the \
                  device, or mstconfig -d {device} set ROCE_CC_PRIO_MASK_P1=255 and a reset; and marks at the switch"

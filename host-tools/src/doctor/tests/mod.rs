@@ -218,7 +218,7 @@ fn a_kernel_knows_its_routes_and_keeps_its_registers() {
     let (_, outcome) = judged.iter().find(|(rule, _)| rule.id == "gid.no-route").expect("the rule");
     let Outcome::Fires(found) = outcome else { panic!("{judged:#?}") };
     assert!(
-        found.evidence.contains("the kernel finds no way to the peer 10.9.9.2: nobody answers"),
+        found.evidence.contains("the kernel finds no route to the peer 10.9.9.2: nobody answers"),
         "{found:?}"
     );
 }

@@ -70,7 +70,7 @@ impl<H: Hal> Bench<'_, H> {
         match completion.immediate {
             Some(number) if completion.is_success() => Ok(Qpn::from_low_bits(number)),
             _ => bail!(
-                "the first datagram of the peer names no queue pair ({}): it is no perftest with -R",
+                "the first datagram of the peer names no queue pair ({}): the peer is not perftest with -R",
                 completion.status
             ),
         }

@@ -61,15 +61,15 @@ impl fmt::Display for NetworkError {
             }
             Self::HasWire(path) => write!(
                 f,
-                "the network at {} has a wire already, of another `bareverbs run --wire`; end that one, or choose another network \
-                 with --network",
+                "the network at {} already has the wire of another `bareverbs run --wire`; end that one, or \
+                 choose another network with --network",
                 path.display()
             ),
             Self::Locked { path, holder } => {
                 let who = holder.map_or("another process".to_owned(), |number| format!("process {number}"));
                 write!(
                     f,
-                    "{} is locked by {who} for seconds; if it is stopped, or in a debugger, let it go on or end it",
+                    "{} has been locked by {who} for seconds; if that process is stopped or in a debugger, let it continue or end it",
                     path.display()
                 )
             }

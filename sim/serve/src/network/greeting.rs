@@ -129,7 +129,7 @@ impl Greeting {
         let objects = ObjectRequest::decode(behind).map(Self::Objects);
         let known = [Self::Frames, Self::Status].into_iter().chain(neighbour).chain(objects);
         let said = known.into_iter().find(|greeting| greeting.encode() == *bytes);
-        said.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "this is no greeting of this version"))
+        said.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "not a greeting of this version"))
     }
 
     /// Sends it, together with a file.

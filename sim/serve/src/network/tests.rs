@@ -117,7 +117,7 @@ fn a_network_has_one_wire_to_the_outside_and_a_killed_one_makes_room() {
     assert_eq!(network.connect_outside(LinkLayer::Ethernet).unwrap_err().kind(), ErrorKind::NotFound);
     let first = network.join_outside(LinkLayer::Ethernet).unwrap();
     let refusal = network.join_outside(LinkLayer::Ethernet).unwrap_err().to_string();
-    assert!(refusal.contains("has a wire already") && refusal.contains("--network"), "{refusal}");
+    assert!(refusal.contains("already has the wire") && refusal.contains("--network"), "{refusal}");
     assert!(network.hosts().is_empty(), "it is no host");
     network.join_outside(LinkLayer::InfiniBand).expect("a wire of its own");
     first.abandon();

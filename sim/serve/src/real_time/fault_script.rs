@@ -89,11 +89,11 @@ impl FaultScript {
 }
 
 fn chance(text: &str) -> Result<Chance, String> {
-    let ratio: f64 = text.parse().map_err(|_| "a chance is a number from 0 to 1")?;
+    let ratio: f64 = text.parse().map_err(|_| "a probability is a number from 0 to 1")?;
     if (0.0..=1.0).contains(&ratio) {
         Ok(Chance::from_ratio(ratio))
     } else {
-        Err("a chance is from 0 to 1".into())
+        Err("a probability is from 0 to 1".into())
     }
 }
 
@@ -114,7 +114,7 @@ fn action(text: &str) -> Result<Action, String> {
         Some(("flip", bit)) => Ok(Action::FlipBit(narrow(bit)?)),
         Some(("hold", frames)) => Ok(Action::HoldBehind(narrow(frames)?)),
         Some(("delay", time)) => Ok(Action::Delay(duration(time)?)),
-        _ => Err("what is done is drop, duplicate, flip=BIT, delay=TIME or hold=FRAMES".into()),
+        _ => Err("the action is drop, duplicate, flip=BIT, delay=TIME or hold=FRAMES".into()),
     }
 }
 
@@ -123,7 +123,7 @@ fn number(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| format!("{text:?} is no number"))
+    parsed.map_err(|_| format!("{text:?} is not a number"))
 }
 
 /// Parses a number with ns, us or ms, up to an hour.

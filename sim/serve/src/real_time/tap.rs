@@ -48,7 +48,7 @@ impl TapIo {
     /// was created for this user does not), an interface that is in use, or one of another kind.
     pub fn open(name: &str) -> io::Result<Self> {
         if !is_name(name) {
-            let error = io::Error::new(ErrorKind::InvalidInput, "an interface is not called so");
+            let error = io::Error::new(ErrorKind::InvalidInput, "not a valid interface name");
             return Err(explain(name, &error));
         }
         let is_there = Path::new("/sys/class/net").join(name).exists();

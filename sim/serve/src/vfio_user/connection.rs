@@ -39,7 +39,7 @@ impl Connection {
         self.fill(&mut bytes[got..], deadline)?;
         let header = Header::read_from_bytes(&bytes).map_err(|_| ErrorKind::InvalidData)?;
         let Some(length) = header.body_length() else {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a message whose length cannot be true"));
+            return Err(io::Error::new(ErrorKind::InvalidData, "a message of impossible length"));
         };
         let mut body = vec![0; length];
         self.fill(&mut body, deadline)?;
@@ -64,7 +64,8 @@ impl Connection {
         });
         let files = rights.flatten().map(File::from).collect();
         if got.flags.contains(ReturnFlags::CTRUNC) {
-            let message = "more file descriptors in a message than are taken, or than this process may open";
+            let message =
+                "more file descriptors in a message than the server accepts, or than this process may open";
             return Err(io::Error::new(ErrorKind::InvalidData, message));
         }
         Ok((got.bytes, files))

@@ -154,7 +154,11 @@ impl fmt::Display for ServeError {
         match self {
             Self::Socket(path, cause) => write!(f, "cannot listen at {}: {cause}", path.display()),
             Self::NotASocket(path) => {
-                write!(f, "{} is there and no socket; it is left alone: choose another path", path.display())
+                write!(
+                    f,
+                    "{} exists and is not a socket, so it is left alone: choose another path",
+                    path.display()
+                )
             }
             Self::InUse(path) => {
                 write!(f, "{} is in use; end the other server or choose another path", path.display())
@@ -163,8 +167,8 @@ impl fmt::Display for ServeError {
             Self::Card(Some(id)) => {
                 write!(f, "the card has a function with VHCA id {id} already: give this one another")
             }
-            Self::Card(None) => write!(f, "the device is no function among others: set NicConfig::card"),
-            Self::DeviceEnded => write!(f, "the device model has ended; its last words are above"),
+            Self::Card(None) => write!(f, "the device is not a function of a card: set NicConfig::card"),
+            Self::DeviceEnded => write!(f, "the device model has ended; its last messages are above"),
         }
     }
 }
@@ -260,7 +264,7 @@ impl Server {
                 Err(error) => {
                     if let Some(times) = failures.add() {
                         tracing::warn!(
-                            "{}: no client can be taken: {error} ({times} times)",
+                            "{}: cannot accept a client: {error} ({times} times)",
                             self.path.display()
                         );
                     }
@@ -294,8 +298,7 @@ impl Server {
     fn end(&mut self, error: &io::Error) -> Farewell {
         let is_garbage = error.kind() == ErrorKind::InvalidData;
         if let Some(times) = self.ends.add() {
-            let what =
-                if is_garbage { "the client sent what no client should" } else { "the client is gone" };
+            let what = if is_garbage { "the client sent an invalid message" } else { "the client is gone" };
             tracing::warn!("{what}: {error} ({times} clients so far)");
         }
         if is_garbage { Farewell::Garbage } else { Farewell::Closed }

@@ -94,7 +94,7 @@ impl FrameIo for Wire {
             Frames::Nowhere => Ok(false),
             Frames::Outside(frames) => frames.receive(frame).or_else(|error| {
                 // A device outlives its wire.
-                tracing::warn!("the wire is broken: {error}; the port is joined to nothing from now on");
+                tracing::warn!("the wire is broken: {error}; the port has no wire from now on");
                 self.frames = Frames::Nowhere;
                 Ok(false)
             }),

@@ -207,7 +207,7 @@ fn addresses() -> Vec<Mlx5Case> {
             "bareverbs gids --device uverbs:$first --peer $far_address >/tmp/gids; status=$?; cat /tmp/gids
              [ $status = 0 ] && grep 'use this' /tmp/gids | grep -q '10.9.0.1 *v2' || exit 1
              bareverbs gids --device uverbs:$first --peer 10.9.0.77 >/tmp/gids; status=$?; cat /tmp/gids
-             [ $status = 1 ] && grep -q 'the kernel does not say where packets' /tmp/gids && echo nobody at 10.9.0.77",
+             [ $status = 1 ] && grep -q 'the kernel reports no path' /tmp/gids && echo nobody at 10.9.0.77",
         ),
     ]
 }

@@ -69,7 +69,11 @@ pub fn before() -> Vec<VfioCase> {
                 "modprobe vfio-pci && bareverbs vfio list && bareverbs vfio list --json >/dev/null",
             )
         },
-        fault("bound to no driver", &["no driver has the device", "bareverbs vfio bind"], "$rig open $a"),
+        fault(
+            "bound to no driver",
+            &["no driver is bound to the device", "bareverbs vfio bind"],
+            "$rig open $a",
+        ),
         fault(
             "not bound by an ordinary user",
             &["run this as root"],
@@ -79,7 +83,7 @@ pub fn before() -> Vec<VfioCase> {
             set_up: true,
             ..VfioCase::new(
                 "bareverbs vfio bind",
-                &["is with vfio-pci"],
+                &["is bound to vfio-pci"],
                 "for f in $a $b $ib $slow $mortal $victim $crowded; do bareverbs vfio bind $f || exit 1; done
                  bareverbs vfio bind --force $old && bareverbs vfio list",
             )
@@ -125,7 +129,7 @@ pub fn after() -> Vec<VfioCase> {
         ),
         fault(
             "bound elsewhere",
-            &["the kernel's driver pci-stub has the device", "bareverbs vfio bind"],
+            &["the kernel driver pci-stub is bound to the device", "bareverbs vfio bind"],
             "sh -c 'modprobe pci-stub; bareverbs vfio unbind $b >/dev/null
                     echo pci-stub >/sys/bus/pci/devices/$b/driver_override; echo $b >/sys/bus/pci/drivers_probe
                     $rig open $b; status=$?; bareverbs vfio bind $b >/dev/null; exit $status'",
@@ -213,7 +217,7 @@ pub fn no_iommu() -> Vec<VfioCase> {
         },
         fault(
             "no IOMMU",
-            &["this machine has no IOMMU that is switched on", "intel_iommu=on"],
+            &["this machine has no IOMMU, or it is switched off", "intel_iommu=on"],
             "$rig open $a",
         ),
     ]
