@@ -108,8 +108,8 @@ impl KernelRoutes {
         Ok(mac)
     }
 
-    /// Whether the peer is another port of this machine. Linux routes an IPv6 address of its own over its loopback interface, and then tells
-    /// the MAC address of the sender.
+    /// Whether the peer is another port of this machine. Linux routes an IPv6 address of its own over its loopback
+    /// interface, and then reports the MAC address of the sender.
     fn is_other_port_here(&self, gid: Gid, mac: MacAddress) -> bool {
         mac == self.source && !self.own.contains(&gid)
     }

@@ -2,7 +2,7 @@
 //! pair 1, with IP addresses and ports (IBTA v1.4 chapter 12, annex A11).
 //!
 //! The peer can be Linux's RDMA CM or a program of `bareverbs run`. On InfiniBand, IP addresses belong to IPoIB, and
-//! the subnet administrator knows the paths. A `bareverbs run` network reveals both; in other subnets the port is an
+//! the subnet administration knows the paths. A `bareverbs run` network reveals both; in other subnets the port is an
 //! IPoIB interface itself ([`IpoibPresence`]), which finds peers and can be found (`ways`). `services` has the datagram
 //! counterpart of connections.
 //!

@@ -237,7 +237,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         active
     }
 
-    /// Does what is ready for the requests that were taken, but takes at most so many steps.
+    /// Does what is ready for the requests that were taken, in at most this many steps.
     fn advance<E: Endpoint, H: HostDma>(&mut self, outside: &mut Outside<'_, E, H>, steps: usize) -> bool {
         let mut active = self.finish_all(outside);
         active |= self.submit_all(outside, steps);
@@ -365,7 +365,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         }
     }
 
-    /// Submits what is due, at most so many reads and writes of requests. A read that is done at once is a step of its
+    /// Submits what is due, at most this many reads and writes of requests. A read that is done at once is a step of its
     /// kernel. Requests and streams take turns.
     fn submit_all<E: Endpoint, H: HostDma>(&mut self, outside: &mut Outside<'_, E, H>, most: usize) -> bool {
         let (now, mut left) = (outside.now, most);
@@ -536,7 +536,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         active
     }
 
-    /// Like `send`, but not inlined: for what is sent seldom.
+    /// Like `send`, but not inlined: for rare messages.
     #[inline(never)]
     fn send_seldom(&mut self, endpoint: &mut impl Endpoint, reply: &Reply) {
         self.send(endpoint, reply);

@@ -1,6 +1,6 @@
 //! Kernels, programs and streams called on this machine, over its own memory: no network, no DPU, no waiting.
 //!
-//! A call takes the same steps as one from afar, within a grant and a budget, so that a program can be tried and a
+//! A call takes the same steps as a remote one, within a grant and a budget, so that a program can be tried and a
 //! server can answer itself. Only [`Limits::time`](crate::budget::Limits::time) does not apply: there is no clock here,
 //! and the number of steps is bounded by the others. Addresses of the grant count from the start of the memory.
 

@@ -1,4 +1,4 @@
-//! Contexts: what the device remembers of an object, as commands carry it.
+//! Contexts: the state of an object in the device, as commands carry it.
 
 use crate::ids::{Cqn, Pdn, Qpn, UarIndex, Xrcdn};
 use crate::layout;
@@ -117,7 +117,7 @@ layout! {
 }
 
 layout! {
-    /// What the context of a queue pair has more, in commands that say so (`qpc_ext`).
+    /// The extension of a queue pair's context, in commands that announce it (`qpc_ext`).
     pub struct QueuePairExtension, "qpc_ext", 48;
     /// The queue pair takes work requests for memory-to-memory operations (MMO).
     bits mmo / set_mmo: bool = 0[29:29], "mmo";

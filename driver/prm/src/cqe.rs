@@ -77,7 +77,7 @@ layout! {
 }
 
 layout! {
-    /// What tells an entry of a compressed run from the title. The first dword of a responder's is a hash or a checksum.
+    /// What differs between an entry of a compressed run and the title. The first dword of a responder's is a hash or a checksum.
     pub struct MiniEntry, "mlx5_mini_cqe8", 2;
     bits wqe_counter / set_wqe_counter: u16 = 0[31:16], "s_wqe_info.wqe_counter";
     bits send_opcode / set_send_opcode: u8 = 0[15:8], "s_wqe_info.s_wqe_opcode";

@@ -3,7 +3,7 @@
 //! A structure is an array of big-endian dwords. A field is `(dword, high bit, low bit)`, a 64-bit quantity, a run of
 //! bytes, or another structure. Fields that overlap, leave the structure or are wider than their Rust type are compile
 //! errors. Each structure also carries a description of itself ([`LayoutInfo`]) under the names of the reference
-//! tables, which is what the oracle test walks, and where each field stands as constants ([`Field`]): `Name::FIELDS.field`.
+//! tables, which is what the oracle test walks, and the position of each field as constants ([`Field`]): `Name::FIELDS.field`.
 
 mod descriptor;
 mod info;
@@ -144,7 +144,7 @@ macro_rules! layout {
         }
 
         const _: () = {
-            /// Where each field stands.
+            /// The position of each field.
             #[derive(Debug, Clone, Copy)]
             pub struct Fields {
                 $(
@@ -154,7 +154,7 @@ macro_rules! layout {
             }
 
             impl $name {
-                /// Where each field stands, under the name that its getter has.
+                /// The position of each field, under the name of its getter.
                 pub const FIELDS: Fields = Fields {
                     $($get: $crate::field::Field::of(
                         &$crate::layout_info!($kind $ty, $dw $([$hi:$lo])?, $path),

@@ -1,4 +1,4 @@
-//! Names of device objects, each its own type so that one cannot be taken for another.
+//! Numbers of device objects, each its own type so that one cannot be mistaken for another.
 //!
 //! The numbers are handed out by the device. A constructor refuses what does not fit the field of the device, so
 //! that a setter never has to truncate.
@@ -6,10 +6,10 @@
 use crate::field::FieldValue;
 use core::fmt;
 
-/// A number that does not fit the field that names such an object.
+/// A number that is too large for the field that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NumberTooLarge {
-    /// What it was to name.
+    /// The kind of object that it should name.
     pub name: &'static str,
     /// The number.
     pub value: u32,

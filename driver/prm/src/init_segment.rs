@@ -4,7 +4,7 @@ use crate::layout;
 use crate::numbering::HealthSyndrome;
 
 layout! {
-    /// The health buffer: what firmware says when it is unwell.
+    /// The health buffer: the firmware's report on its own state.
     pub struct HealthBuffer, "health_buffer", 16;
     bits assert_existptr / set_assert_existptr: u32 = 8[31:0], "assert_existptr";
     bits assert_callra / set_assert_callra: u32 = 9[31:0], "assert_callra";

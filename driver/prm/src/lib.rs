@@ -4,8 +4,8 @@
 //! command mailboxes, contexts, work queue entries, completion and event queue entries, doorbells. The driver
 //! encodes with these types and the simulated NIC decodes with the very same ones.
 //!
-//! **What it may not do.** No behaviour, no I/O, no clock, no allocation, no `unsafe`. It is a leaf: it knows no
-//! other crate of the house.
+//! **What it may not do.** No behaviour, no I/O, no clock, no allocation, no `unsafe`. It is a leaf: it depends on no
+//! other crate of this repository.
 //!
 //! **Where to read first.** [`layout!`](crate::layout) declares a structure in the coordinates of the
 //! Programmer's Reference Manual (big-endian dword, high bit, low bit); [`command`] has one module per family of

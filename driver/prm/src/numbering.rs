@@ -42,7 +42,7 @@ macro_rules! numbering {
                 #[doc = concat!("`", $prm, "`, ", stringify!($value), ".")]
                 $variant,
             )*
-            /// A number that the table does not have.
+            /// A number that is not in the table.
             Unknown($repr),
         }
 

@@ -1,4 +1,4 @@
-//! Which PCI functions speak the language of this manual, and what of them is supported.
+//! Which PCI functions have the interface of this manual, and which of them are supported.
 
 use core::fmt;
 
@@ -42,7 +42,7 @@ impl PciIdentity {
 /// How far a kind of function is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
-    /// The driver speaks its interface. None was tried on hardware; see docs/hardware.md.
+    /// The driver supports its interface. None was tried on hardware; see docs/hardware.md.
     Supported,
     /// It is refused, and why.
     Refused(&'static str),
@@ -129,7 +129,7 @@ pub fn support(vendor: u16, device: u16) -> Support {
     }
 }
 
-/// What a function is called.
+/// The name of a function.
 pub fn name(vendor: u16, device: u16) -> &'static str {
     match find(device).filter(|_| vendor == VENDOR) {
         Some(known) => known.name,

@@ -146,7 +146,7 @@ impl AddressVector {
 }
 
 layout! {
-    /// Control of a key update (UMR): what of a memory key is changed. A memory key context follows, then translation
+    /// Control of a key update (UMR): which parts of a memory key are changed. A memory key context follows, then translation
     /// entries, or data segments that say where these are.
     pub struct KeyUpdateSegment, "mlx5_wqe_umr_ctrl_seg", 12;
     /// See [`umr_flags`].
@@ -162,7 +162,7 @@ layout! {
     bits translation_offset_47_16 / set_translation_offset_47_16: u32 = 4[31:0], "xlt_offset_47_16";
 }
 
-/// Bits of [`KeyUpdateSegment::flags`]. Linux and rdma-core name them differently: the words here say what they do.
+/// Bits of [`KeyUpdateSegment::flags`]. Linux and rdma-core name them differently: the names here say what they do.
 pub mod umr_flags {
     /// The translation entries follow in the work queue entry.
     pub const INLINE: u8 = 1 << 7;
@@ -230,7 +230,7 @@ layout! {
 }
 
 layout! {
-    /// What an MMO work request has behind its control segment; the data segments of source and destination follow.
+    /// The segment after the control segment of an MMO work request; the data segments of source and destination follow.
     pub struct MmoMetadataSegment, "mlx5_mmo_metadata_seg", 4;
     bits mmo_control_31_0 / set_mmo_control_31_0: u32 = 0[31:0], "mmo_control_31_0";
     /// Memory of [`mmo::OPAQUE`] bytes that the device may use meanwhile.
@@ -253,7 +253,7 @@ layout! {
     bits byte_count / set_byte_count: u16 = 0[9:0], "byte_count.length";
 }
 
-/// Values of the `opmod` byte of masked atomics: bit 3 says that they are, then the logarithm of the bytes less two.
+/// Values of the `opmod` byte of masked atomics: bit 3 marks them, and the low bits are the logarithm of the bytes minus two.
 pub mod masked_opmod {
     /// Operands of 4 bytes.
     pub const FOUR_BYTES: u8 = 0x8;

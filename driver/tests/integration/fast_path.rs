@@ -99,8 +99,8 @@ fn a_single_completion_of_a_sibling_takes_its_place_in_the_cache() {
     assert_eq!(costs[1..], [2, 2, 3, 2, 3]);
 }
 
-/// Its first entry ends a stretch, is looked at for the change, and begins another stretch. The sibling that ends the batch is
-/// cached.
+/// The first entry of the other queue pair is read three times: at the end of one stretch, for the change, and at the
+/// start of the next. The sibling that ends the batch is cached.
 #[test]
 fn a_batch_that_goes_over_to_a_sibling_costs_two_barriers_more() {
     let mut rig = rig();

@@ -1,4 +1,4 @@
-//! A context of the kernel's device file with a user context of the device: what it can be asked for (mlx5's DEVX methods).
+//! A context of the kernel's device file with a user context of the device, and the methods that it offers (mlx5's DEVX).
 
 use super::UverbsError;
 use super::request::Request;

@@ -6,7 +6,7 @@ use core::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a kernel's device cannot be opened, or its kernel be asked.
+/// Why a device of the kernel cannot be opened, or the kernel cannot be asked.
 #[derive(Debug)]
 pub enum UverbsError {
     /// The kernel has no RDMA device of this name.
@@ -23,7 +23,7 @@ pub enum UverbsError {
         /// The reason.
         error: io::Error,
     },
-    /// The kernel gives the file no context with DEVX.
+    /// The kernel offers no DEVX context for the file.
     Context {
         /// The file.
         file: PathBuf,

@@ -184,7 +184,7 @@ impl Firmware {
         self.objects.len()
     }
 
-    /// Commands that a driver sends which owns its device. Here the kernel owns it, and has done them.
+    /// Commands of a driver that owns its device. Here the kernel owns the device, and has executed them.
     fn of_kernel(&mut self, input: &[u8], room: usize) -> Result<Vec<u8>, RefusedCommand> {
         match header_of(input).opcode() {
             // There are no pages to give: an output of zeros.
@@ -215,8 +215,8 @@ impl Firmware {
         }
     }
 
-    /// The kernel passes no register on. Two have another source: the byte order of the host, which the kernel has set, and the MTU of the
-    /// port.
+    /// The kernel does not pass on registers. Two have another source: the byte order of the host, which the kernel has
+    /// set, and the MTU of the port.
     fn register(&mut self, input: &[u8], room: usize) -> Result<Vec<u8>, RefusedCommand> {
         let register = AccessRegisterIn::read_from_prefix(input).map(|(input, _)| input.register_id());
         match register {
@@ -320,7 +320,7 @@ impl RefusedCommand {
         Self { output: header.as_bytes().to_vec(), reason }
     }
 
-    /// A refusal of the kernel's own, or one of firmware that a kernel before 5.18 tells as an errno only.
+    /// A refusal by the kernel, or one by firmware that a kernel before 5.18 reports only as an errno.
     fn of_kernel(errno: i32) -> Self {
         let status = match errno {
             libc::ENOMEM => CommandStatus::ExceedsLimit,

@@ -13,8 +13,8 @@ const HOP_LIMIT: u8 = 64;
 const WITH_MAC: u32 = 10;
 
 /// The MAC address of the peer with a GID, or of the router to it, for packets from entry `gid_index` of the RoCE address table of the
-/// device `name`, such as `mlx5_0`. The kernel asks the network (ARP, IPv6 neighbour discovery) if it does not know; that takes a second at
-/// most.
+/// device `name`, such as `mlx5_0`. The kernel asks the network (ARP, IPv6 neighbour discovery) if it does not know the
+/// address; that takes a second at most.
 ///
 /// ```no_run
 /// use bareverbs_hal::uverbs::resolve_neighbour;
@@ -50,7 +50,7 @@ impl KernelContext {
         Ok(answer.pd_handle)
     }
 
-    /// Creates an address handle, whose MAC address the kernel tells, because libraries write it into their work requests. The handle ends
+    /// Creates an address handle. The kernel reports its MAC address, because libraries write it into their work requests. The handle ends
     /// with the file.
     fn resolve(&self, pd_handle: u32, sgid_index: u8, gid: Gid) -> Result<MacAddress, i32> {
         let grh = GlobalRoute { dgid: gid.0, sgid_index, hop_limit: HOP_LIMIT, ..GlobalRoute::new_zeroed() };

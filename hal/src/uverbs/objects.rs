@@ -40,7 +40,7 @@ pub(super) enum Route {
     Query(ObjectName),
     /// It destroys this object.
     Destroy(ObjectName),
-    /// It is not for programs: the kernel does it, or nobody.
+    /// It is not for programs; at most the kernel sends it.
     Kernel,
 }
 

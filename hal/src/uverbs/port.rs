@@ -1,4 +1,4 @@
-//! What the kernel reports of the port of its device, and the capabilities of the device before this place hides some of them.
+//! What the kernel reports about the port of its device, and the capabilities of the device before this HAL hides some of them.
 
 use super::context::KernelContext;
 use super::find::{find, port_text};
@@ -83,7 +83,7 @@ pub fn query_port(name: &str) -> Result<KernelPort, UverbsError> {
 }
 
 /// Queries the general capabilities in force of the device `name`. [`Device::capability_page`](bareverbs_core::Device::capability_page) gives
-/// the same without what programs lack at a device of the kernel: signed commands, BlueFlame, XRC.
+/// the same without what programs lack on a device of the kernel: signed commands, BlueFlame, XRC.
 ///
 /// # Errors
 /// The device cannot be opened, or refuses.
@@ -144,7 +144,7 @@ const fn physical(raw: u8) -> PhysicalState {
     }
 }
 
-/// Physical state and speed. Without a link the kernel tells some speed, too (mlx5_ib: that of QDR), which means nothing.
+/// Physical state and speed. Without a link the kernel also reports some speed (mlx5_ib: that of QDR), which means nothing.
 fn link(told: &QueryPortResp) -> PortLink {
     let physical = physical(told.phys_state);
     let speed = looked_up(&WIDTHS, told.active_width).zip(looked_up(&SPEEDS, told.active_speed));

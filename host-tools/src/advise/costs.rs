@@ -61,7 +61,7 @@ impl CoreWork {
         load * square / (2.0 * self.short() * (1.0 - load))
     }
 
-    /// How long a lookup of so many accesses takes if nothing is in flight between them.
+    /// How long a lookup with this many accesses takes if nothing is in flight between them.
     pub fn shared(&self, accesses: f64, load: f64) -> f64 {
         self.wait(load) + (self.start + accesses * self.access) / (1.0 - load)
     }

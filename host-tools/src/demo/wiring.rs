@@ -53,7 +53,7 @@ pub(super) fn limits() -> Limits {
     Limits { time: KERNEL_TIME, ..Limits::default() }
 }
 
-/// Cost of a program's instruction. Interpreting one takes 1.6 ns on the development machine; an Arm core of
+/// Cost of a program's instruction. Interpreting one takes 1.0 ns on the development machine; an Arm core of
 /// a BlueField is slower.
 const PER_FUEL: Duration = Duration::from_nanos(2);
 

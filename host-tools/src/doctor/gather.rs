@@ -197,8 +197,8 @@ fn kernel_counters(root: &Path, device: &str) -> Option<Readings> {
     (!readings.is_empty()).then_some(readings)
 }
 
-/// Addresses of the peer to which the kernel finds no way, and why. It asks the network, so not for more addresses than a peer may have
-/// in earnest.
+/// Addresses of the peer to which the kernel finds no route, and why. The kernel asks the network, so the number of
+/// addresses is limited to what a peer may reasonably have.
 fn ways_of_kernel(facts: &Facts, selector: &DeviceSelector, asked: &Asked) -> Vec<(Ipv6Addr, String)> {
     let (Some(peer), Ok((own, _))) = (&facts.peer, &asked.end) else { return Vec::new() };
     let ways = peer.gids.iter().take(MOST_WAYS).filter_map(|far| {

@@ -101,7 +101,7 @@ struct KeyResult {
     /// The value, if all ways returned the same.
     value_hex: Option<String>,
     value_text: Option<String>,
-    /// Whether all ways agree, even if that is that there is no such key.
+    /// Whether all ways agree, including that there is no such key.
     agree: bool,
     ways: Vec<WayResult>,
 }

@@ -1,5 +1,4 @@
-//! The companion of a service on the Arm cores of a DPU: creates the table in memory of the host, and shares
-//! it.
+//! The host's side of a service on the Arm cores of a DPU: creates the table in memory of the host, and shares it.
 //!
 //! The access key of the shared memory is derived from the secret of this call's session, which both ends
 //! compute from the tenant's key and never send. The host changes the table on its own while kernels read it.

@@ -73,7 +73,7 @@ pub(super) struct ListenerState {
     known: AtomicUsize,
     /// Callers that have not, oldest first.
     strangers: Mutex<VecDeque<(u64, CallEnd)>>,
-    /// Who knows the peers' MAC addresses, if that is the kernel.
+    /// The kernel's routes, if the kernel knows the peers' MAC addresses.
     routes: Option<KernelRoutes>,
 }
 

@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Who does not ask for machine code is not warned that there is none.
+    /// Without a request for machine code there is no warning that it is missing.
     #[test]
     fn machine_code_that_is_off_is_no_warning() {
         if std::env::var_os(ALONE).is_some() {

@@ -152,8 +152,8 @@ fn compare(plan: &TestPlan, senders: &[Pattern<'_>], begin: usize, bytes: &[u8],
     }
 }
 
-/// Which bytes are those of any sender. One pattern at a time is in memory, since a shared receive queue may have
-/// thousands of senders.
+/// Which bytes match the pattern of any sender. Only one pattern is in memory at a time, since a shared receive queue
+/// may have thousands of senders.
 fn bytes_held(senders: &[Pattern<'_>], begin: usize, bytes: &[u8]) -> Vec<bool> {
     let mut held = vec![false; bytes.len()];
     for sender in senders {

@@ -40,7 +40,7 @@ impl Access {
     }
 }
 
-/// Most bytes that one comparison is for: a constant of twelve bits, which every processor has.
+/// Most bytes that one comparison covers: the largest constant of twelve bits, which every processor supports.
 pub const MAX_SPAN: i32 = 4095;
 
 /// Bytes of a segment, counted from the address in a register.
@@ -49,7 +49,7 @@ pub struct Span {
     pub segment: Segment,
     pub base: u8,
     pub first: i32,
-    /// Behind the last one.
+    /// The byte after the last one.
     pub end: i32,
 }
 
@@ -67,7 +67,7 @@ impl Span {
         self.segment == other.segment && self.first <= other.first && other.end <= self.end
     }
 
-    /// Both and what is between them, if a segment may have so many bytes, and one comparison can be for them.
+    /// One span over both and the bytes between them, if the segment can be that long and one comparison can cover it; else `self`.
     pub fn with(self, other: Self) -> Self {
         let both = Self { first: self.first.min(other.first), end: self.end.max(other.end), ..self };
         let most = fixed_length(self.segment).map_or(MAX_SPAN, |bytes| bytes as i32);

@@ -1,14 +1,15 @@
 //! The walk over a program, the same for every processor: where lines begin, what they cost, which accesses are compared
 //! together, and which code is rarely needed and so comes last.
 //!
-//! A line begins at the start, behind a call or a conditional jump, and where a jump leads. It pays for all its instructions
-//! when it begins. If the fuel does not last, or an instruction in it would fail, the code gives back what was not used and
-//! stops before that instruction: the interpreter goes on there. A line ends before a call or an `exit` at the latest, and
-//! pays for neither.
+//! A line (a basic block, as compilers call it) begins at the start, behind a call or a conditional jump, and where a
+//! jump leads. It pays for all its instructions when it begins. If the fuel does not last, or an instruction in it
+//! would fail, the code gives back what was not used and stops before that instruction: the interpreter goes on there.
+//! A line ends before a call or an `exit` at the latest, and pays for neither.
 //!
-//! Lines that follow each other and are not entered in between are a block. An access is compared with the segment that it
-//! is guessed to go to, together with those that follow it in the block and have the same register as their base. If the
-//! comparison fails, the rest of the block runs in a second form, in which each access finds its segment by itself.
+//! Lines that follow each other and are not entered in between are a block (an extended basic block). An access is
+//! compared with the segment that it is guessed to go to, together with those that follow it in the block and have the
+//! same register as their base. If the comparison fails, the rest of the block runs in a second form, in which each
+//! access finds its segment by itself.
 //!
 //! Accesses relative to a pointer of the context need neither: see `pointers`.
 
@@ -32,14 +33,14 @@ pub struct Computation {
     pub source: Operand,
 }
 
-/// What a processor's code for each piece of a program is. `Label`s are the processor's own buffer's.
+/// Writes a processor's code for each piece of a program. `Label`s belong to the processor's own buffer.
 pub trait Target: Sized {
     /// Writes how the code is entered and left.
     fn begin(used: &Used) -> Self;
     fn here(&self) -> usize;
     fn label(&mut self) -> Label;
     fn bind(&mut self, label: Label);
-    /// Takes fuel, or jumps and has taken it all the same.
+    /// Subtracts fuel. Jumps to `short` if there is too little, after it has subtracted.
     fn pay(&mut self, units: u32, short: Label);
     fn compute(&mut self, computation: Computation);
     /// Makes the low `bits` of a register big-endian or little-endian, and the others zero.
@@ -53,7 +54,7 @@ pub trait Target: Sized {
     fn compare(&mut self, span: Span, miss: Label);
     /// Jumps if a register does not point to the beginning of a segment.
     fn expect_pointer(&mut self, register: u8, segment: Segment, otherwise: Label);
-    /// Jumps if a segment has less than so many bytes.
+    /// Jumps if a segment has fewer than this many bytes.
     fn expect_length(&mut self, segment: Segment, bytes: i32, otherwise: Label);
     /// An access to bytes that were compared; `again` if the place of the segment is still that of the last access.
     fn access_in(&mut self, segment: Segment, access: Access, again: bool);
@@ -113,7 +114,7 @@ struct Walk<'p, T> {
     lines: Lines,
     pointers: Pointers,
     known: Known,
-    /// Of each slot.
+    /// The label of each slot.
     labels: Vec<Label>,
     /// Where the second form of a block is entered before an instruction.
     misses: Vec<Option<Label>>,
@@ -157,7 +158,7 @@ pub fn translate<T: Target>(program: &Program) -> Option<Translation> {
 struct Lines {
     /// Whether a line begins here.
     begins: Vec<bool>,
-    /// Whether one does that is entered from elsewhere than the line before it: a block begins.
+    /// Whether a block begins here: a line that is also entered from elsewhere than the line before it.
     enters: Vec<bool>,
     /// What the line has paid for the instruction and those behind it.
     paid: Vec<u32>,

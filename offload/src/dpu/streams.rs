@@ -61,7 +61,7 @@ struct CoreStream {
     taken: usize,
     /// Whether a piece was admitted and not taken whole.
     held: bool,
-    /// Whether it is of no use to hand it in again before a write has ended.
+    /// Whether the piece can only be taken after a write has ended.
     waits: bool,
     /// Whether the kernel keeps nothing back to combine it with later bytes.
     finished: bool,

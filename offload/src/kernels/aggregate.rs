@@ -16,7 +16,7 @@ pub const PARAMETERS: usize = QUERY;
 /// Bytes of the answer.
 pub const RESPONSE: usize = size_of::<ResponseBytes>();
 
-/// What came out.
+/// The result of an aggregation.
 ///
 /// ```
 /// use bareverbs_offload::kernels::aggregate::{RESPONSE, Totals};

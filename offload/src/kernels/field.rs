@@ -91,7 +91,7 @@ impl Field {
 pub(super) struct Load {
     /// Where the word begins, in bytes.
     at: u16,
-    /// The bits of the place of the key that matched that are added to it: all or none.
+    /// Mask of the matched key's offset, which is added to `at` if the field is relative: all ones or zero.
     from_key: u16,
     word: Word,
     /// Cuts off what is above the field.

@@ -8,11 +8,12 @@
 //! 48  offset of the next line | moved    24  key, value, zeros up to a multiple of 8
 //! 56  sequence 4 | seal 4                 t  crc64 8 of [0, t) | version 8
 //! ```
-//! The seal is the crc32c of what comes before it, exclusive-or the number of the chain that the line belongs to ([`chain_of`]). So a line that was taken out of
-//! one chain and put into another is not believed by a reader who still follows the first.
+//! The seal is the crc32c of what comes before it, exclusive-or the number of the chain that the line belongs to ([`chain_of`]). So
+//! a reader that still follows the old chain rejects a line that was moved to another chain.
 //!
-//! A table that grows has lines elsewhere, twice as many. The first line of a chain that went there says so: its next line is the first of all new lines, with
-//! the lowest bit set ([`Line::moved_to`]). Whoever comes to it goes on there, in the bucket of twice as many that the hash belongs to.
+//! A table that grows has lines elsewhere, twice as many. The first line of a chain that has moved there points to
+//! them: its next line is the first of all new lines, with the lowest bit set ([`Line::moved_to`]). A reader that meets
+//! it continues there, in the hash's bucket among twice as many.
 //!
 //! A ref packs the offset of an object (48 bits) and its size in units of 16 bytes (16 bits). Offsets count from the
 //! start of the region, never from anywhere else: the table can be moved, and no ref can name foreign memory. Zero is
@@ -283,7 +284,7 @@ pub fn parse_object(bytes: &[u8]) -> Result<Object<'_>, Torn> {
     Ok(Object { hash: header.hash.get(), key, value, value_offset, version: header.version.get() })
 }
 
-/// What stands around key and value in an object.
+/// The bytes around key and value in an object.
 ///
 /// ```
 /// use bareverbs_offload::kernels::kv_layout::{ObjectFrame, hash_key, parse_object};

@@ -84,7 +84,7 @@ impl<'m> RunningStep<'_, 'm> {
         (&mut self.registers.0, self.memory.segments())
     }
 
-    /// The step has come to the instruction at `slot`, with so much fuel left; it cannot have got more.
+    /// The step has stopped before the instruction at `slot`, with this much fuel left. Its fuel cannot increase.
     #[inline]
     pub fn stop_before(&mut self, slot: usize, fuel: u32) {
         (self.slot, self.fuel) = (slot, fuel.min(self.fuel));

@@ -108,7 +108,7 @@ pub struct ProgramInvocation {
 }
 
 impl ProgramInvocation {
-    /// One that has not begun. Made where it stays, it need not be moved.
+    /// An invocation that has not begun. Create it in its final place to avoid a move.
     #[inline(always)]
     pub const fn idle(fuel: Fuel) -> Self {
         Self {

@@ -140,7 +140,7 @@ impl<I> Invocation<I> {
         self.take_step(deployment, step, now, at);
     }
 
-    /// Charges a step; what it asks for becomes due at `at`. The steps of a lookup take the short way, which is inlined so
+    /// Charges a step; what it asks for becomes due at `at`. The steps of a lookup take the fast path, which is inlined so
     /// that a step need not go through memory.
     #[inline(always)]
     fn take_step(&mut self, deployment: &impl Deployment<Invocation = I>, step: &Step, now: Time, at: Time) {

@@ -1,4 +1,4 @@
-//! Sets of slots: who is asked next is found without looking at slots that have nothing to say.
+//! Sets of slots: find the next slot that has work without visiting the others.
 
 /// A bit for each of at most 64 slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

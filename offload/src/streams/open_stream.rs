@@ -1,8 +1,8 @@
 //! Streams that clients open and fill, and that the NIC or a core of a DPU answers: StRoM's kernels on the receive path.
 //!
 //! An RPC Params names the kernel by its op-code and states the length of the stream and its destination. RPC WRITEs of
-//! the same op-code carry the bytes, in any number of messages. One answer follows when all bytes have come and are
-//! written, or a status as soon as the stream cannot go on. Parameters, numbers big-endian:
+//! the same op-code carry the bytes, in any number of messages. One answer follows when all bytes have arrived and are
+//! written, or a status as soon as the stream cannot continue. Parameters, numbers big-endian:
 //!
 //! ```text
 //!  0  bytes of the stream, a multiple of 8: 8
@@ -156,10 +156,10 @@ impl OpenStream {
         Ok(Self { kind, left })
     }
 
-    /// Takes bytes that have come. `write` carries a write out, and says whether it could.
+    /// Takes bytes that have arrived. `write` carries out a write and returns whether it succeeded.
     ///
     /// # Errors
-    /// The stream is longer than was said, a partition has no room for what came ([`Status::OutOfBounds`]), or a write failed ([`Status::DmaFault`]). It cannot go on then.
+    /// The stream is longer than announced, a partition has no room for the bytes ([`Status::OutOfBounds`]), or a write failed ([`Status::DmaFault`]). The stream cannot continue then.
     pub fn take(&mut self, bytes: &[u8], write: impl FnMut(&StreamWrite<'_>) -> bool) -> Result<(), Status> {
         self.left = self.left.checked_sub(bytes.len() as u64).ok_or(Status::BadParameters)?;
         let is_last = self.left == 0;
@@ -187,7 +187,7 @@ impl OpenStream {
     /// write has ended. Call it when all bytes were taken.
     ///
     /// # Errors
-    /// A partition has no room for what came.
+    /// A partition has no room for the bytes.
     pub fn finish(&mut self) -> Result<bool, Status> {
         Ok(self.kernel().finish()?)
     }
@@ -209,7 +209,7 @@ impl OpenStream {
         }
     }
 
-    /// Whether all has come, and, if it was [taken](OpenStream::take), was written.
+    /// Whether all bytes have arrived and, with [`OpenStream::take`], were written.
     pub const fn is_whole(&self) -> bool {
         self.left == 0
     }

@@ -1,4 +1,4 @@
-//! Sockets that have their name only when they listen.
+//! Sockets that get their name only once they listen.
 
 use rustix::fd::AsFd;
 use rustix::net::SocketAddrUnix;

@@ -150,7 +150,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         self.capture = Some(capture);
     }
 
-    /// Makes the device a function of a card that others are on. Before that it is the only one of its own.
+    /// Makes the device a function of a card with other functions. Before that it is the only function of its own card.
     pub fn set_card(&mut self, card: CardPort) {
         self.card = Some(card);
     }

@@ -121,7 +121,7 @@ layout! {
 }
 
 layout! {
-    /// Headers that flows are matched by: layers 2 to 4. An IPv4 address stands in the last four bytes.
+    /// Headers that flows are matched by: layers 2 to 4. An IPv4 address is in the last four bytes.
     pub struct FlowMatchHeaders, "fte_match_set_lyr_2_4", 16;
     bits smac_47_16 / set_smac_47_16: u32 = 0[31:0], "smac_47_16";
     bits smac_15_0 / set_smac_15_0: u16 = 1[31:16], "smac_15_0";
@@ -151,7 +151,7 @@ layout! {
 }
 
 layout! {
-    /// Everything that flows can be matched by; of it, the outer headers.
+    /// The part of the match parameters that is described here: the outer headers.
     pub struct FlowMatchParameters, "fte_match_param", 128;
     part outer_headers / outer_headers_mut: FlowMatchHeaders = 0, "outer_headers";
 }
@@ -223,7 +223,7 @@ layout! {
 }
 
 layout! {
-    /// Flow table entry: what it matches, what becomes of what it matches.
+    /// Flow table entry: what it matches, and what happens to matching packets.
     pub struct FlowContext, "flow_context", 192;
     bits push_vlan_ethtype / set_push_vlan_ethtype: u16 = 0[31:16], "push_vlan.ethtype";
     bits push_vlan_prio / set_push_vlan_prio: u8 = 0[15:13], "push_vlan.prio";

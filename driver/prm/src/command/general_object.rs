@@ -1,5 +1,5 @@
-//! General objects, as far as functions of one card share with them: ALLOW_OTHER_VHCA_ACCESS on the side of the owner, and an
-//! *alias*, a general object that stands for an object of another function, on the side of the user.
+//! General objects by which functions of one card share: the owner uses ALLOW_OTHER_VHCA_ACCESS; the user makes an
+//! *alias*, a general object that represents an object of another function.
 
 use crate::ids::VhcaId;
 use crate::layout;
@@ -10,7 +10,7 @@ pub const OBJECT_TYPE_MKEY: u16 = 0xff01;
 
 /// Bit of `allowed_object_for_other_vhca_access`: memory keys (UCX `ib_mlx5_ifc.h`).
 pub const ALLOWED_MKEY: u64 = 0x4;
-/// Bit of `cross_vhca_object_to_object_supported`: an alias of a memory key stands where a memory key does (UCX
+/// Bit of `cross_vhca_object_to_object_supported`: an alias of a memory key can replace a memory key (UCX
 /// `ib_mlx5_ifc.h`).
 pub const LOCAL_MKEY_TO_REMOTE_MKEY: u32 = 0x100;
 
@@ -18,7 +18,7 @@ pub const LOCAL_MKEY_TO_REMOTE_MKEY: u32 = 0x100;
 pub const ACCESS_KEY: usize = 32;
 
 layout! {
-    /// Input of ALLOW_OTHER_VHCA_ACCESS: who knows the key may make an alias of the object.
+    /// Input of ALLOW_OTHER_VHCA_ACCESS: whoever knows the key may make an alias of the object.
     pub struct AllowOtherVhcaAccessIn, "allow_other_vhca_access_in", 16;
     bits opcode / set_opcode: CommandOpcode = 0[31:16], "opcode";
     bits uid / set_uid: u16 = 0[15:0], "uid";
@@ -58,7 +58,7 @@ layout! {
 }
 
 layout! {
-    /// What an alias stands for.
+    /// The object that an alias represents.
     pub struct AliasContext, "alias_context", 16;
     bits vhca_id_to_be_accessed / set_vhca_id_to_be_accessed: VhcaId = 0[31:16], "vhca_id_to_be_accessed";
     /// Zero says that it can be used. The other values are not published.

@@ -1,5 +1,5 @@
-//! User contexts: numbers by which the device tells the objects of unprivileged software apart. A kernel creates one for each program
-//! and puts its number, the `uid`, into every command that it passes on (DEVX).
+//! User contexts: numbers by which the device distinguishes the objects of unprivileged software. A kernel creates one
+//! for each program and puts its number, the `uid`, into every command that it passes on (DEVX).
 
 use crate::layout;
 use crate::numbering::{CommandOpcode, CommandStatus};

@@ -1,4 +1,4 @@
-//! User memory objects: host pages that software registers once and that the queues it makes later are cut from.
+//! User memory objects: host pages that software registers once, in which it later places its queues.
 
 use crate::ids::UmemId;
 use crate::layout;

@@ -1,5 +1,6 @@
-//! Field descriptors: where a field stands, as a constant. [`layout!`](crate::layout) emits one for each field, so that code
-//! that reads single fields of a ring entry, or builds an entry word by word, takes its offsets from the checked layout.
+//! Field descriptors: the position of a field, as a constant. [`layout!`](crate::layout) emits one for each field, so
+//! that code that reads single fields of a ring entry, or builds an entry word by word, takes its offsets from the
+//! checked layout.
 //!
 //! ```
 //! use bareverbs_prm::cqe::CompletionEntry;
@@ -30,7 +31,7 @@ pub enum ByteOrder {
     Memory,
 }
 
-/// Where a field stands in its structure.
+/// The position of a field in its structure.
 ///
 /// ```
 /// use bareverbs_prm::cqe::CompletionEntry;
@@ -48,7 +49,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// The descriptor of a field that is described at length.
+    /// The descriptor of a field, from its full description.
     pub const fn of(info: &FieldInfo, order: ByteOrder) -> Self {
         Self { bit_offset: info.bit_offset, width: info.bit_width, order }
     }
@@ -76,7 +77,7 @@ impl Field {
         (bits / BYTE) as usize
     }
 
-    /// Offset in bytes of the number that [`size`](Self::size) speaks of.
+    /// Offset in bytes of the number whose size is [`size`](Self::size).
     pub const fn offset(self) -> usize {
         (self.bit_offset / BYTE) as usize / self.size() * self.size()
     }
@@ -94,7 +95,7 @@ impl Field {
     /// The bits that the field has of the big-endian 64-bit word number `index` of its structure.
     ///
     /// # Panics
-    /// At compile time, if it does not stand in that word.
+    /// At compile time, if it is not in that word.
     pub const fn in_word(self, index: usize) -> BitRange {
         self.in_number(index as u32 * WORD, WORD)
     }
@@ -109,13 +110,13 @@ impl Field {
         BitRange { shift: start + bits - self.bit_offset - self.width, mask: self.mask() }
     }
 
-    /// The descriptor of a number as one, to be the parameter of a function that loads the field.
+    /// The descriptor packed into a number, which can be a const parameter of a function that loads the field.
     pub const fn key(self) -> u32 {
         assert!(matches!(self.order, ByteOrder::BigEndian), "the field is no number");
         self.bit_offset << KEY_WIDTH | self.width
     }
 
-    /// The descriptor that [`key`](Self::key) was made of.
+    /// The descriptor that [`key`](Self::key) was made from.
     pub const fn from_key(key: u32) -> Self {
         let width = key & u32::MAX >> (u32::BITS - KEY_WIDTH);
         Self { bit_offset: key >> KEY_WIDTH, width, order: ByteOrder::BigEndian }

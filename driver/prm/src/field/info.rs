@@ -22,7 +22,7 @@ pub struct FieldInfo {
     pub bit_offset: u32,
     /// Width in bits.
     pub bit_width: u32,
-    /// The structure that stands at this place, if it is not a number.
+    /// The structure at this place, if it is not a number.
     pub part: Option<&'static LayoutInfo>,
     /// Whether it is another meaning of bits that other fields declare.
     pub is_alternative: bool,

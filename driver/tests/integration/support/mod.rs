@@ -22,7 +22,7 @@ pub use firmware::Misbehaviour;
 /// Bytes of the window.
 pub const BAR: usize = 0x2_0000;
 
-/// How often no loop that ends asks for the time without letting it pass.
+/// A loop that reads the clock this often without letting time pass never ends.
 const ENDLESS: u32 = 100_000;
 
 /// Everything behind the bus.

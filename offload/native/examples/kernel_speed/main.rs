@@ -1,4 +1,4 @@
-//! What a lookup, a program and a step of a kernel cost one core, without a device and without the memory's distance.
+//! What a lookup, a program and a step of a kernel cost one core, without a device and without memory latency.
 //!
 //! ```text
 //! cargo run --release -p bareverbs-offload-native --example kernel_speed             nanoseconds, the fastest of 3,000 rounds

@@ -155,7 +155,7 @@ impl Traversal {
         None
     }
 
-    /// Does what any rule says with any bytes that were read.
+    /// The general path: applies any rule to any bytes that were read.
     #[inline(never)]
     fn advance(&mut self, bytes: &[u8], grant: &Grant) -> Step {
         let wanted = match self.expecting {

@@ -105,7 +105,7 @@ pub(super) fn hold(file: &File, path: &Path) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// Number of the process that has the lock of a file; `None` if it was given back just now.
+/// Number of the process that holds the lock of a file; `None` if it has just been released.
 fn holder(file: &File) -> Option<i32> {
     let lock = Flock::from(FlockType::WriteLock);
     Some(fcntl_getlk(file, &lock).ok()??.pid?.as_raw_pid())
@@ -126,7 +126,7 @@ impl LockWait {
         Self { start: now, holder: None, since: now, pause: SHORTEST_LOCK_PAUSE }
     }
 
-    /// Whether it has lasted too long. A lock that is free, or that another process has than before, goes round.
+    /// Whether the same process has held the lock for too long. A lock that is free, or that has changed hands, makes progress.
     fn is_over(&mut self, now: Instant, holder: Option<i32>) -> bool {
         if holder.is_none() || holder != self.holder {
             (self.holder, self.since) = (holder, now);

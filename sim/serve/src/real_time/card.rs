@@ -4,8 +4,8 @@
 //! to the others what it shares; a copy is requested from the owner of its source, which checks and reads, and then from the owner of its
 //! destination, which checks and writes. So no thread ever reaches the memory of another function.
 //!
-//! **What it may not do.** It has no delay of its own. A function takes at most [`COPIES`] copies under way and [`ROOM`] messages; a function
-//! with more for it waits. One that has gone owns no memory: copies that name it fail.
+//! **What it may not do.** It has no delay of its own. A function accepts at most [`COPIES`] copies under way and
+//! [`ROOM`] messages; a sender with more has to wait. A function that is gone owns no memory: copies that name it fail.
 
 use bareverbs_prm::ids::VhcaId;
 use bareverbs_sim::nic::{CardNotice, DmaEnd, DmaRefused, DmaRequest, HostMemory};
@@ -85,12 +85,12 @@ impl Card {
         Some(CardPort { card, id, copies: BTreeMap::new(), next: 0 })
     }
 
-    /// A panic of another thread leaves queues of messages behind, which are whole.
+    /// The message queues stay consistent if another thread panics.
     fn lock(&self) -> MutexGuard<'_, Functions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a function a message; the message again if there is no such function.
+    /// Sends a message to a function; returns the message if there is no such function.
     fn put(&self, to: VhcaId, message: CardMessage) -> Result<(), CardMessage> {
         match self.lock().get_mut(&to) {
             None => Err(message),
