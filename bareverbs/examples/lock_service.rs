@@ -15,12 +15,12 @@ use std::rc::Rc;
 
 /// How a client makes sure that it still holds the lock when its write arrives.
 #[derive(Clone, Copy, PartialEq)]
-#[allow(dead_code, reason = "the program runs the mended one, its tests both")]
+#[allow(dead_code, reason = "the program runs only the fixed version, its tests run both")]
 pub enum Version {
     /// Trusts its own lease: the version with the bug.
     First,
     /// Lets the protected word decide: the fixed version.
-    Mended,
+    Fixed,
 }
 
 /// A client reconnects after the server has been silent for this long.
@@ -125,7 +125,7 @@ impl<'a> Words<'a> {
             // The previous holder may still write: its lease has expired, but its write is still in flight.
             Version::First => self.write(RECORD, fence | (count + 1)).await.map(|()| true)?,
             // Store our token first. Then the swap of an earlier holder no longer finds the value it compares with.
-            Version::Mended => {
+            Version::Fixed => {
                 self.swap(RECORD, record, fence | count).await? == record
                     && self.swap(RECORD, fence | count, fence | (count + 1)).await? == fence | count
             }
@@ -199,6 +199,6 @@ pub fn trial(trial: &Trial, version: Version) -> TestResult {
 
 #[allow(dead_code, reason = "tests include this file")]
 fn main() {
-    explore("lock_service", &LIMITS, |drawn| trial(drawn, Version::Mended));
+    explore("lock_service", &LIMITS, |drawn| trial(drawn, Version::Fixed));
     println!("100 seeds of crashes, pauses and loss, and no increment was lost");
 }

@@ -10,12 +10,12 @@ use bareverbs::prm::time::Duration;
 
 /// Whether a host waits until its neighbour has consumed one number before it overwrites it with the next.
 #[derive(Clone, Copy, PartialEq)]
-#[allow(dead_code, reason = "the program runs the mended one, its tests both")]
+#[allow(dead_code, reason = "the program runs only the fixed version, its tests run both")]
 pub enum Version {
     /// Does not wait: the version with the bug.
     First,
     /// Waits: the fixed version.
-    Mended,
+    Fixed,
 }
 
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -56,7 +56,7 @@ async fn reduce(host: Host, rounds: u32, version: Version) -> TaskResult {
             let number = inbox.load_u64(0)?;
             left.post_receive(arrived.buffer)?;
             sums[place] = if step < hosts - 1 { sums[place] + number } else { number };
-            if version == Version::Mended {
+            if version == Version::Fixed {
                 station.tell(&left, b"taken").await?;
                 station.hear(&right, TIMEOUT).await?;
             }
@@ -90,6 +90,6 @@ pub fn trial(trial: &Trial, version: Version) -> TestResult {
 
 #[allow(dead_code, reason = "tests include this file")]
 fn main() {
-    explore("ring_all_reduce", &LIMITS, |drawn| trial(drawn, Version::Mended));
+    explore("ring_all_reduce", &LIMITS, |drawn| trial(drawn, Version::Fixed));
     println!("100 seeds of pauses and loss, and every sum is right");
 }

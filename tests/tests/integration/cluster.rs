@@ -248,7 +248,7 @@ fn the_attribute_draws_trials(trial: &Trial) -> TestResult {
 
 #[test]
 fn the_replicated_log_loses_nothing() {
-    let version = replicated_log::Version::Mended;
+    let version = replicated_log::Version::Fixed;
     explore("the_replicated_log_loses_nothing", &replicated_log::LIMITS, |drawn| {
         replicated_log::trial(drawn, version)
     });
@@ -271,7 +271,7 @@ fn hello_verifies_every_operation() {
 
 #[test]
 fn the_lock_loses_no_increment() {
-    let version = lock_service::Version::Mended;
+    let version = lock_service::Version::Fixed;
     explore("the_lock_loses_no_increment", &lock_service::LIMITS, |drawn| {
         lock_service::trial(drawn, version)
     });
@@ -289,7 +289,7 @@ fn the_seeds_find_the_bug_of_the_first_lock() {
 
 #[test]
 fn the_ring_sums_rightly() {
-    let version = ring_all_reduce::Version::Mended;
+    let version = ring_all_reduce::Version::Fixed;
     explore("the_ring_sums_rightly", &ring_all_reduce::LIMITS, |drawn| {
         ring_all_reduce::trial(drawn, version)
     });

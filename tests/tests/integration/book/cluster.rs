@@ -9,12 +9,12 @@ fn shows(
     name: &str,
     limits: &Exploration,
     first: impl Fn(&Trial) -> TestResult,
-    mended: impl Fn(&Trial) -> TestResult,
+    fixed: impl Fn(&Trial) -> TestResult,
 ) {
     let message = find_failure(name, limits, &first).expect_err("the fault was not found");
     let (_, rest) = message.split_once("BAREVERBS_TRIAL='").expect("a line that replays it");
     let trial: Trial = rest.split('\'').next().unwrap().parse().unwrap();
-    assert!(first(&trial).is_err() && mended(&trial).is_ok(), "{trial}");
+    assert!(first(&trial).is_err() && fixed(&trial).is_ok(), "{trial}");
     output::is(name, &message);
 }
 
@@ -25,7 +25,7 @@ fn the_first_log_fails_as_the_book_shows() {
         "replicated_log",
         &LIMITS,
         |drawn| trial(drawn, Version::First),
-        |drawn| trial(drawn, Version::Mended),
+        |drawn| trial(drawn, Version::Fixed),
     );
 }
 
@@ -36,7 +36,7 @@ fn the_first_lock_fails_as_the_book_shows() {
         "lock_service",
         &LIMITS,
         |drawn| trial(drawn, Version::First),
-        |drawn| trial(drawn, Version::Mended),
+        |drawn| trial(drawn, Version::Fixed),
     );
 }
 
@@ -47,6 +47,6 @@ fn the_first_ring_fails_as_the_book_shows() {
         "ring_all_reduce",
         &LIMITS,
         |drawn| trial(drawn, Version::First),
-        |drawn| trial(drawn, Version::Mended),
+        |drawn| trial(drawn, Version::Fixed),
     );
 }
