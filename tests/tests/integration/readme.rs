@@ -73,7 +73,7 @@ fn table() -> String {
         place("in the NIC: StRoM at 10 Gbit/s, fitted", &Preset::STROM_10G, false),
         place("BlueField-3, data path accelerator: 0.9 µs a step", &Preset::BF3_ARM, false),
         arm(),
-        KernelSite { name: "the same, were a step 1.5 µs", step: 1500.0, ..arm() },
+        KernelSite { name: "the same, if a step took 1.5 µs", step: 1500.0, ..arm() },
     ];
     let heading = "| where the kernel runs | 1 element | 2 | 4 | 8 | 16 | not slower from |\n|---|--:|--:|--:|--:|--:|---|\n";
     places.iter().map(KernelSite::row).fold(heading.to_owned(), |table, row| table + &row)
