@@ -18,9 +18,6 @@ pub(crate) struct TurnSchedule {
     alarms: Alarms,
     /// The deadlines of the queue pairs, from `first` on.
     deadlines: Vec<Deadline>,
-    /// For each of them the last alarm that is pending behind the one in [`Deadline`]; `Time::MAX` if there is none.
-    /// Apart from the deadlines, because only alarms that are set or fire need it.
-    later: Vec<Time>,
     /// The number of the first queue pair.
     first: u32,
 }
@@ -33,10 +30,12 @@ struct Deadline {
     alarm: Time,
     /// When something is due, as the queue pair last said; `Time::MAX` if nothing is.
     due: Time,
+    /// When the last alarm fires that is pending behind `alarm`; `Time::MAX` if there is none.
+    later: Time,
 }
 
 impl Deadline {
-    const NONE: Self = Self { alarm: Time::MAX, due: Time::MAX };
+    const NONE: Self = Self { alarm: Time::MAX, due: Time::MAX, later: Time::MAX };
 }
 
 /// When to look at which queue pair. Alarms are ordered by time, then by number.
@@ -90,7 +89,7 @@ impl TurnSchedule {
     /// A schedule without work. The number of the first queue pair is `first`.
     pub(crate) const fn new(first: u32) -> Self {
         let alarms = Alarms { row: VecDeque::new(), early: BTreeSet::new() };
-        Self { next: None, behind: VecDeque::new(), alarms, deadlines: Vec::new(), later: Vec::new(), first }
+        Self { next: None, behind: VecDeque::new(), alarms, deadlines: Vec::new(), first }
     }
 
     /// Applies the effects of an input to a queue pair.
@@ -108,23 +107,16 @@ impl TurnSchedule {
     /// A queue pair with this number was created. It has no deadline, whatever its predecessor had, and inherits the
     /// alarms.
     pub(crate) fn start(&mut self, number: u32) {
-        let index = self.index(number);
+        let index = number.wrapping_sub(self.first) as usize;
         if index >= self.deadlines.len() {
             self.deadlines.resize(index + 1, Deadline::NONE);
-            self.later.resize(index + 1, Time::MAX);
         }
         self.deadlines[index].due = Time::MAX;
     }
 
     #[inline]
-    const fn index(&self, number: u32) -> usize {
-        number.wrapping_sub(self.first) as usize
-    }
-
-    #[inline]
     fn deadline(&mut self, number: u32) -> Option<&mut Deadline> {
-        let index = self.index(number);
-        self.deadlines.get_mut(index)
+        self.deadlines.get_mut(number.wrapping_sub(self.first) as usize)
     }
 
     /// A later deadline than before costs nothing: the earlier alarm fires, finds nothing due and is set again.
@@ -133,8 +125,7 @@ impl TurnSchedule {
         let Some(deadline) = self.deadline(number) else { return };
         deadline.due = due;
         if due < deadline.alarm {
-            let before = core::mem::replace(&mut deadline.alarm, due);
-            self.set_alarm(Alarm { time: due, number }, before);
+            self.set_alarm(Alarm { time: due, number });
         }
     }
 
@@ -164,18 +155,13 @@ impl TurnSchedule {
     /// Sets an alarm before the one that is pending. Of several, the last one is remembered, because it is pending for the
     /// longest time.
     #[inline(never)]
-    fn set_alarm(&mut self, alarm: Alarm, before: Time) {
-        let index = self.index(alarm.number);
-        if let Some(later) = self.later.get_mut(index).filter(|later| **later == Time::MAX) {
-            *later = before;
+    fn set_alarm(&mut self, alarm: Alarm) {
+        let Some(deadline) = self.deadline(alarm.number) else { return };
+        let pending = core::mem::replace(&mut deadline.alarm, alarm.time);
+        if deadline.later == Time::MAX {
+            deadline.later = pending;
         }
         self.alarms.insert(alarm);
-    }
-
-    /// The alarm that is pending after the one that fires.
-    fn take_later(&mut self, number: u32) -> Time {
-        let index = self.index(number);
-        self.later.get_mut(index).map_or(Time::MAX, |later| core::mem::replace(later, Time::MAX))
     }
 
     /// Sets an alarm that belongs to no queue pair. It only makes the device handle everything that is due by
@@ -204,12 +190,10 @@ impl TurnSchedule {
     /// is obsolete if its queue pair is gone or has set another one.
     #[inline]
     fn is_due(&mut self, alarm: Alarm, now: Time) -> bool {
-        if self.deadline(alarm.number).is_none_or(|own| own.alarm != alarm.time) {
+        let Some(deadline) = self.deadline(alarm.number).filter(|own| own.alarm == alarm.time) else {
             return false;
-        }
-        let later = self.take_later(alarm.number);
-        let Some(deadline) = self.deadline(alarm.number) else { return false };
-        deadline.alarm = later;
+        };
+        deadline.alarm = core::mem::replace(&mut deadline.later, Time::MAX);
         let due = deadline.due;
         if due <= now {
             // The queue pair says what is due next. If it does not, the later alarm must not find this again.

@@ -326,8 +326,8 @@ fn packets_of_the_own_port_that_a_tir_blocks_are_counted() {
         for destination in [[2, 0, 0, 0, 0, 2], [1, 0, 0x5e, 0, 0, 7]] {
             let packet = [&destination[..], &datagram(&[0; 20])[6..]].concat();
             station.post(WqeOpcode::Send, checksums(), &[], &packet);
+            station.frames();
         }
-        station.frames();
         let host = &mut station.node.host;
         let found = core::iter::from_fn(|| poll_cq(host, &mut station.receives)).count() as u64;
         let blocked = host.nic.counters().packets_blocked_from_self;
