@@ -50,6 +50,7 @@ pub(super) fn create<M: HostMemory>(
     let receives = receive_source(&context, &memory, geometry, shared);
     nic.queue_pairs.insert(number, QueuePair::new(qpn, context, memory, receives));
     nic.schedule.start(number);
+    nic.groups.note_created(qpn, context.st());
     count_users(nic, &context, 1);
     output.set_qpn(qpn);
     Ok(())

@@ -50,8 +50,9 @@ impl Nic {
         if self.take_own_management(now, memory, destination, datagram) {
             return;
         }
+        let receiver = self.datagram_receiver(destination);
         let mut parts = self.parts(now, memory);
-        let Some(qp) = datagram_queue_pair(parts.queue_pairs, destination) else {
+        let Some(qp) = datagram_queue_pair(parts.queue_pairs, receiver) else {
             parts.bus.shared.counters.frames_without_path += 1;
             return;
         };
@@ -160,8 +161,9 @@ impl Nic {
         destination: Qpn,
         datagram: &Datagram<'_>,
     ) -> bool {
+        let receiver = self.datagram_receiver(destination);
         let mut parts = self.parts(now, memory);
-        let Some(qp) = datagram_queue_pair(parts.queue_pairs, destination) else {
+        let Some(qp) = datagram_queue_pair(parts.queue_pairs, receiver) else {
             parts.bus.shared.counters.frames_unknown_qp += 1;
             return false;
         };
@@ -176,6 +178,15 @@ impl Nic {
         is_its
     }
 
+    /// The number of the queue pair that receives datagrams for a number; the first two numbers are the management queue
+    /// pairs.
+    pub(super) fn datagram_receiver(&self, destination: Qpn) -> Option<Qpn> {
+        match QueuePair::special_service(destination) {
+            Some(service) => self.groups.special(service),
+            None => Some(destination),
+        }
+    }
+
     /// The members of a group that receive a frame. A member that blocks its own packets is left out.
     fn members_for(&self, group: Gid) -> Vec<Qpn> {
         let blocks = |qpn: Qpn| {
@@ -186,14 +197,10 @@ impl Nic {
     }
 }
 
-/// The queue pair that receives datagrams for a number; the first two numbers are the management queue pairs.
+/// The queue pair of a [`Nic::datagram_receiver`].
 pub(super) fn datagram_queue_pair(
     queue_pairs: &mut Slab<QueuePair>,
-    destination: Qpn,
+    receiver: Option<Qpn>,
 ) -> Option<&mut QueuePair> {
-    let number = match QueuePair::special_service(destination) {
-        Some(service) => queue_pairs.iter().find(|(_, qp)| qp.context.st() == service)?.0,
-        None => destination.value(),
-    };
-    queue_pairs.get_mut(number).filter(|qp| qp.is_datagram())
+    queue_pairs.get_mut(receiver?.value()).filter(|qp| qp.is_datagram())
 }

@@ -77,8 +77,9 @@ impl Nic {
         deth: Deth,
         frame: &[u8],
     ) {
+        let receiver = self.datagram_receiver(SUBNET_MANAGEMENT);
         let mut parts = self.parts(now, memory);
-        let Some(qp) = datagram_queue_pair(parts.queue_pairs, SUBNET_MANAGEMENT) else {
+        let Some(qp) = datagram_queue_pair(parts.queue_pairs, receiver) else {
             parts.bus.shared.counters.frames_unknown_qp += 1;
             return;
         };
