@@ -35,6 +35,7 @@ pub(super) fn begin(
         repetition: None,
         last_message: None,
         time_wait: None,
+        listed: None,
         // Response time of the peer, plus one packet lifetime each way.
         response_time: time_of(RESPONSE_TIMEOUT) + time_of(PACKET_LIFE) + time_of(PACKET_LIFE),
         retries: MOST_RETRIES,

@@ -184,6 +184,8 @@ pub struct Connection {
     pub(crate) is_orphan: bool,
     /// Service ID of a resolution.
     pub(crate) service_id: u64,
+    /// The deadline by which the manager finds it.
+    pub(crate) listed: Option<Time>,
 }
 
 impl Connection {

@@ -9,7 +9,7 @@ use super::message::{
     service_request,
 };
 use super::parameters::{Acceptance, Offer, Refusal, ServiceOffer, ServiceReply};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::psn::Psn;
@@ -88,6 +88,8 @@ pub struct Manager {
     next: u32,
     random: u64,
     pub(super) connections: BTreeMap<CommunicationId, Connection>,
+    /// When which connections have something due. The owner asks for the next deadline after each of its inputs.
+    pub(super) deadlines: BTreeSet<(Time, CommunicationId)>,
     pub(super) outgoing: VecDeque<(Path, Message)>,
     pub(super) events: VecDeque<Event>,
 }
@@ -97,9 +99,18 @@ impl Manager {
     /// number and the starting PSNs, so that peers do not mistake this process for an earlier one.
     pub fn new(guid: u64, process: u8, seed: u64) -> Self {
         let (connections, outgoing, events) = (BTreeMap::new(), VecDeque::new(), VecDeque::new());
-        let further_guids = BTreeMap::new();
-        let mut manager =
-            Self { guid, further_guids, process, next: 0, random: seed, connections, outgoing, events };
+        let (further_guids, deadlines) = (BTreeMap::new(), BTreeSet::new());
+        let mut manager = Self {
+            guid,
+            further_guids,
+            process,
+            next: 0,
+            random: seed,
+            connections,
+            deadlines,
+            outgoing,
+            events,
+        };
         manager.next = manager.next_random() as u32 & 0xff_ffff;
         manager
     }
@@ -137,7 +148,17 @@ impl Manager {
 
     /// When [`Self::handle_timeout`] must be called next.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.connections.values().filter_map(Connection::deadline).min()
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Lists the deadline of a connection whose repetition or time wait has changed.
+    pub(super) fn list_deadline(&mut self, id: CommunicationId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let deadline = connection.deadline();
+        if let Some(before) = core::mem::replace(&mut connection.listed, deadline) {
+            self.deadlines.remove(&(before, id));
+        }
+        self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
     }
 
     /// An unused communication ID; `None` if there are too many connections.
@@ -210,6 +231,7 @@ impl Manager {
         self.outgoing.push_back((connection.path, message.clone()));
         connection.repetition =
             Some(Repetition { message, at: now + pause, left: connection.retries, pause });
+        self.list_deadline(id);
     }
 
     /// Sends a message and keeps it, to resend it when the peer repeats its message.
@@ -285,6 +307,7 @@ impl Manager {
     pub fn establish(&mut self, id: CommunicationId) -> Result<(), WrongState> {
         let connection = self.expect(id, ConnectionState::ReplySent)?;
         (connection.state, connection.repetition) = (ConnectionState::Established, None);
+        self.list_deadline(id);
         self.tell(id, News::Established);
         Ok(())
     }
@@ -337,6 +360,7 @@ impl Manager {
             (connection.state, connection.repetition) = (ConnectionState::TimeWait, None);
             connection.time_wait = Some(now + time_of(connection.terms.ack_timeout));
         }
+        self.list_deadline(id);
     }
 
     /// The program has destroyed its end: tells the peer, and reports no more events.
@@ -376,7 +400,10 @@ impl Manager {
     /// Removes a connection without sending anything: another process of the host answers the request, or there is no
     /// room for it. In the latter case the peer will ask again.
     pub fn forget(&mut self, id: CommunicationId) {
-        self.connections.remove(&id);
+        let listed = self.connections.remove(&id).and_then(|connection| connection.listed);
+        if let Some(deadline) = listed {
+            self.deadlines.remove(&(deadline, id));
+        }
     }
 
     /// Sends a SIDR_REQ; `None` if there are too many connections.
@@ -412,10 +439,10 @@ impl Manager {
 
     /// Handles everything that is due: resends unanswered messages, gives up, ends time waits.
     pub fn handle_timeout(&mut self, now: Time) {
-        let is_due = |(_, connection): &(&CommunicationId, &Connection)| {
-            connection.deadline().is_some_and(|deadline| deadline <= now)
-        };
-        let due: Vec<CommunicationId> = self.connections.iter().filter(is_due).map(|(id, _)| *id).collect();
+        let due = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
+        let mut due: Vec<CommunicationId> = due.map(|(_, id)| *id).collect();
+        // Late or not, they have their turns in the order of their numbers.
+        due.sort_unstable();
         for id in due {
             self.time_out(now, id);
         }
@@ -435,6 +462,7 @@ impl Manager {
             (repetition.left, repetition.at) = (repetition.left - 1, now + repetition.pause);
             let message = repetition.message.clone();
             self.outgoing.push_back((connection.path, message));
+            self.list_deadline(id);
         } else if connection.state == ConnectionState::DisconnectSent {
             self.tell(id, News::Disconnected { timed_out: true });
             self.wait_out(now, id);

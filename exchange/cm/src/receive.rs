@@ -140,11 +140,12 @@ impl Manager {
             }
             _ => None,
         };
-        let Some((_, connection)) = found else { return };
+        let Some((id, connection)) = found else { return };
         let pause = time_of(message.get8(receipt::SERVICE_TIMEOUT)) + connection.response_time;
         if let Some(repetition) = &mut connection.repetition {
             (repetition.pause, repetition.at) = (pause, now + pause);
         }
+        self.list_deadline(id);
     }
 
     fn on_reject(&mut self, message: &Message) {
@@ -191,6 +192,7 @@ impl Manager {
         if let Some(connection) = self.connections.get_mut(&id) {
             (connection.state, connection.repetition) = (ConnectionState::ReplyReceived, None);
         }
+        self.list_deadline(id);
         self.tell(id, News::Replied(message.clone()));
     }
 
@@ -232,6 +234,7 @@ impl Manager {
             | ConnectionState::DisconnectSent => {
                 (connection.state, connection.repetition) = (ConnectionState::DisconnectReceived, None);
                 connection.transaction = message.transaction();
+                self.list_deadline(id);
                 self.tell(id, News::Disconnected { timed_out: false });
             }
             ConnectionState::TimeWait => {

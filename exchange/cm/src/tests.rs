@@ -1,5 +1,6 @@
 //! Two managers against each other, over a network that loses, duplicates and reorders messages.
 
+use super::connection::Connection;
 use super::manager::{Event, Manager, News, reason};
 use super::message::{Kind, Message, reject, request, service_reply, service_request};
 use super::parameters::{Acceptance, Extension, Offer, Refusal, ServiceOffer, ServiceReply};
@@ -75,6 +76,7 @@ impl World {
         }
         self.sides.iter_mut().for_each(|side| side.handle_timeout(now));
         self.send();
+        self.sides.iter().for_each(check_deadlines);
         true
     }
 
@@ -115,6 +117,15 @@ impl World {
         assert_eq!(self.event(1), Some(Event { id: passive, news: News::Established }));
         (active, passive)
     }
+}
+
+/// A manager knows the deadlines of its connections, and no others.
+fn check_deadlines(side: &Manager) {
+    let of = |(id, connection): (&CommunicationId, &Connection)| Some((connection.deadline()?, *id));
+    let mut deadlines: Vec<_> = side.connections.iter().filter_map(of).collect();
+    deadlines.sort_unstable();
+    assert!(side.deadlines.iter().eq(&deadlines), "{:?}", side.deadlines);
+    assert_eq!(side.next_deadline(), deadlines.first().map(|(deadline, _)| *deadline));
 }
 
 fn offer() -> Offer {

@@ -62,7 +62,7 @@ impl RdmaCm {
 
     /// When [`Self::advance`] has something to do.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
-        let resolutions = self.identifiers.values().filter_map(|known| known.stage.next_look()).min();
+        let resolutions = self.resolutions.first().map(|(due, _)| *due);
         let requests = self.waiting_requests.front().map(|request| request.until);
         [self.manager.next_deadline(), resolutions, requests].into_iter().flatten().min()
     }

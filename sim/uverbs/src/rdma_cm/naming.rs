@@ -68,6 +68,9 @@ impl<P: Process> CmCall<'_, P> {
     /// Destroys an identifier and everything that depends on it. Returns how many of its events were read.
     pub(super) fn destroy(&mut self, id: u32) -> u32 {
         let Some(known) = self.cm.identifiers.remove(&id) else { return 0 };
+        if let Some(due) = known.stage.next_look() {
+            self.cm.resolutions.remove(&(due, id));
+        }
         self.leave_groups(id);
         if let Some(communication) = known.communication {
             self.cm.owners.remove(&communication);

@@ -6,7 +6,7 @@ use super::address::{Place, SocketAddress};
 use super::call::CmCall;
 use super::events::{EventType, Parameters, WaitingEvent};
 use super::group_address::GroupAddress;
-use super::identifier::{Identifier, Stage};
+use super::identifier::Stage;
 use super::naming::sized;
 use crate::Errno;
 use crate::connection_names::{ConnectionFileId, SubnetPort};
@@ -88,15 +88,28 @@ impl<P: Process> CmCall<'_, P> {
             return Err(Errno::Invalid);
         }
         known.destination = Some(destination);
-        known.stage = Stage::ResolvingAddress { next_look: now + NEIGHBOUR_TIME, until: now + timeout };
+        let (next_look, until) = (now + NEIGHBOUR_TIME, now + timeout);
+        self.set_stage(id, Stage::ResolvingAddress { next_look, until });
         Ok(())
+    }
+
+    /// Moves an identifier on in its resolution.
+    fn set_stage(&mut self, id: u32, stage: Stage) {
+        let Some(known) = self.cm.identifiers.get_mut(&id) else { return };
+        let before = core::mem::replace(&mut known.stage, stage);
+        if let Some(due) = before.next_look() {
+            self.cm.resolutions.remove(&(due, id));
+        }
+        self.cm.resolutions.extend(stage.next_look().map(|due| (due, id)));
     }
 
     /// Resolves what is due.
     pub(super) fn resolve_due(&mut self) {
         let now = self.now;
-        let is_due = |(_, known): &(&u32, &Identifier)| known.stage.next_look().is_some_and(|due| due <= now);
-        let due: Vec<u32> = self.cm.identifiers.iter().filter(is_due).map(|(id, _)| *id).collect();
+        let due = self.cm.resolutions.iter().take_while(|(due, _)| *due <= now);
+        let mut due: Vec<u32> = due.map(|(_, id)| *id).collect();
+        // Late or not, they have their turns in the order of their numbers.
+        due.sort_unstable();
         for id in due {
             self.look_for_peer(id);
             self.find_route(id);
@@ -119,23 +132,21 @@ impl<P: Process> CmCall<'_, P> {
         let local = self.own(address).unwrap_or(address);
         let path = self.path_to(local, &destination, space);
         let now = self.now;
-        let Some(known) = self.cm.identifiers.get_mut(&id) else { return };
-        let (kind, status) = match path {
-            Some(path) => {
-                (known.path, known.stage) = (Some(path), Stage::AddressResolved);
-                known.source = known.source.map(|source| resolved_source(source, address, &destination));
-                (EventType::AddressResolved, 0)
-            }
-            None if now >= until => {
-                known.stage = Stage::Bound;
-                (EventType::AddressError, -Errno::TimedOut.raw())
-            }
+        let (stage, kind, status) = match path {
+            Some(_) => (Stage::AddressResolved, EventType::AddressResolved, 0),
+            None if now >= until => (Stage::Bound, EventType::AddressError, -Errno::TimedOut.raw()),
             // A missing peer may appear at any time without notice.
             None => {
-                known.stage = Stage::ResolvingAddress { next_look: now + NEIGHBOUR_TIME, until };
-                return;
+                let next_look = now + NEIGHBOUR_TIME;
+                return self.set_stage(id, Stage::ResolvingAddress { next_look, until });
             }
         };
+        self.set_stage(id, stage);
+        let Some(known) = self.cm.identifiers.get_mut(&id) else { return };
+        if path.is_some() {
+            known.path = path;
+            known.source = known.source.map(|source| resolved_source(source, address, &destination));
+        }
         let event = WaitingEvent::new(id, known, kind, status, &Parameters::None);
         self.tell(event);
     }
@@ -170,7 +181,7 @@ impl<P: Process> CmCall<'_, P> {
         if known.stage != Stage::AddressResolved {
             return Err(Errno::Invalid);
         }
-        known.stage = Stage::ResolvingRoute { at: now + ROUTE_TIME };
+        self.set_stage(command.id, Stage::ResolvingRoute { at: now + ROUTE_TIME });
         Ok(())
     }
 
@@ -193,8 +204,8 @@ impl<P: Process> CmCall<'_, P> {
     }
 
     fn has_route(&mut self, id: u32) {
-        let Some(known) = self.cm.identifiers.get_mut(&id) else { return };
-        known.stage = Stage::RouteResolved;
+        self.set_stage(id, Stage::RouteResolved);
+        let Some(known) = self.cm.identifiers.get(&id) else { return };
         let event = WaitingEvent::new(id, known, EventType::RouteResolved, 0, &Parameters::None);
         self.tell(event);
     }

@@ -5,7 +5,7 @@ use super::events::WaitingEvent;
 use super::identifier::Identifier;
 use super::port_facts::HostFacts;
 use crate::connection_names::ConnectionFileId;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use bareverbs_cm::{CommunicationId, Manager, Message};
 use bareverbs_prm::time::Time;
 
@@ -20,6 +20,8 @@ pub(crate) struct RdmaCm {
     pub(super) files: BTreeMap<ConnectionFileId, VecDeque<WaitingEvent>>,
     pub(super) next_file: u32,
     pub(super) identifiers: BTreeMap<u32, Identifier>,
+    /// When the resolutions of which identifiers continue. The NIC's thread asks for the next time in every turn.
+    pub(super) resolutions: BTreeSet<(Time, u32)>,
     pub(super) groups: BTreeMap<u32, Group>,
     pub(super) next_id: u32,
     pub(super) next_ephemeral: u16,
@@ -59,6 +61,7 @@ impl RdmaCm {
             files: BTreeMap::new(),
             next_file: 0,
             identifiers: BTreeMap::new(),
+            resolutions: BTreeSet::new(),
             groups: BTreeMap::new(),
             next_id: 0,
             next_ephemeral: seed as u16,

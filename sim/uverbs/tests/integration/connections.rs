@@ -444,6 +444,29 @@ fn a_resolution_leaves_its_peer_time_to_listen() {
     b.expect(ROUTE_RESOLVED);
 }
 
+/// The next wakeup is that of the resolutions that are still under way.
+#[test]
+fn a_resolution_that_ends_or_is_destroyed_wakes_nobody() {
+    let mut b = Host::new("b");
+    let early = b.create(1, RDMA_PS_TCP);
+    b.resolve(early, ip("a"), PORT);
+    b.pass(1);
+    let late = b.create(2, RDMA_PS_TCP);
+    b.resolve(late, ip("a"), PORT);
+    let wakeups = |b: &Host| b.connections.next_wakeup();
+    assert_eq!(wakeups(&b), Some(Time::ZERO + Duration::from_millis(RESOLUTION)));
+    let destroy = CmDestroyId { response: BASE, id: early, reserved: 0 };
+    b.write(RDMA_USER_CM_CMD_DESTROY_ID, &destroy, size_of::<CmDestroyIdResp>()).unwrap();
+    assert_eq!(wakeups(&b), Some(Time::ZERO + Duration::from_millis(1 + RESOLUTION)));
+    b.pass(RESOLUTION);
+    assert_eq!((b.expect(ADDRESS_RESOLVED).uid, wakeups(&b)), (2, None));
+    b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &CmResolveRoute { id: late, timeout_ms: 100 }, 0).unwrap();
+    assert_eq!(wakeups(&b), Some(Time::ZERO + Duration::from_millis(1 + 2 * RESOLUTION)));
+    b.pass(RESOLUTION);
+    b.expect(ROUTE_RESOLVED);
+    assert_eq!(wakeups(&b), None);
+}
+
 #[test]
 fn an_absent_host_is_not_resolved() {
     let mut b = Host::new("b");
