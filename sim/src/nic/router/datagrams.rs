@@ -21,11 +21,13 @@ impl Nic {
     pub(super) fn send_datagrams<M: HostMemory>(&mut self, now: Time, memory: &mut M, number: u32) {
         while self.outbox.len() < WAITING && !self.has_yielded() {
             let mut parts = self.parts(now, memory);
-            let qp = parts.queue_pairs.get_mut(number);
-            match qp.and_then(|qp| qp.poll_datagram(&mut parts.bus)) {
-                Some(outgoing) => self.send_datagram(now, memory, outgoing),
-                None => break,
-            }
+            // Always: it is there when its turn begins, and sending destroys no queue pair.
+            let Some(qp) = parts.queue_pairs.get_mut(number) else { return };
+            let Some(outgoing) = qp.poll_datagram(&mut parts.bus) else {
+                let effects = qp.end_turn(&mut parts.bus);
+                return parts.schedule.apply(qp, effects);
+            };
+            self.send_datagram(now, memory, outgoing);
         }
         self.with_queue_pair(now, memory, Qpn::from_low_bits(number), QueuePair::end_turn);
     }
