@@ -73,7 +73,8 @@ pub enum FailureCause {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { cause, at, seed, rounds } = self;
-        write!(f, "at {at} (seed {seed}): ")?;
+        // In the unit of faults, so that their times can be compared.
+        write!(f, "at {} ns (seed {seed}): ", at.as_nanos())?;
         match cause {
             FailureCause::Invariant { name, text } => {
                 write!(f, "the invariant '{name}' does not hold: {text}")
@@ -95,7 +96,7 @@ impl fmt::Display for Failure {
 impl fmt::Display for EndedRound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, topic, at, error } = self;
-        write!(f, "host {host}: its last round of '{topic}' ended at {at}: {error}")
+        write!(f, "host {host}: its last round of '{topic}' ended at {} ns: {error}", at.as_nanos())
     }
 }
 

@@ -12,7 +12,8 @@ use core::ops::{Add, AddAssign, Sub};
 /// use bareverbs_prm::time::Duration;
 ///
 /// let packet = Duration::from_nanos(84) + Duration::from_picos(500);
-/// assert_eq!(packet.to_string(), "84.500 ns");
+/// assert_eq!(packet.to_string(), "84.5 ns");
+/// assert_eq!(Duration::from_secs(2).to_string(), "2 s");
 /// assert_eq!(packet.saturating_mul(1_000).as_nanos(), 84_500);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -77,9 +78,11 @@ impl fmt::Debug for Duration {
     }
 }
 
+/// In the largest unit of which there is at least one, with at most three decimals.
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_picos(f, self.0)
+        let (unit, _, _) = unit_of(self.0);
+        write_in_unit(f, self.0 - self.0 % (unit / 1_000))
     }
 }
 
@@ -147,10 +150,34 @@ impl fmt::Debug for Time {
     }
 }
 
+/// In the largest unit of which there is at least one, and exactly, because two instants may differ by less than a thousandth of it.
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_picos(f, self.0)
+        write_in_unit(f, self.0)
     }
+}
+
+/// The largest unit of which `picos` has at least one, or nanoseconds: its picoseconds, its decimals and its name.
+const fn unit_of(picos: u64) -> (u64, usize, &'static str) {
+    match picos {
+        1_000_000_000_000.. => (1_000_000_000_000, 12, "s"),
+        1_000_000_000.. => (1_000_000_000, 9, "ms"),
+        1_000_000.. => (1_000_000, 6, "µs"),
+        _ => (1_000, 3, "ns"),
+    }
+}
+
+/// Without zeros at the end.
+fn write_in_unit(f: &mut fmt::Formatter<'_>, picos: u64) -> fmt::Result {
+    let (unit, mut decimals, name) = unit_of(picos);
+    let (whole, mut rest) = (picos / unit, picos % unit);
+    if rest == 0 {
+        return write!(f, "{whole} {name}");
+    }
+    while rest.is_multiple_of(10) {
+        (rest, decimals) = (rest / 10, decimals - 1);
+    }
+    write!(f, "{whole}.{rest:0decimals$} {name}")
 }
 
 fn write_picos(f: &mut fmt::Formatter<'_>, picos: u64) -> fmt::Result {
@@ -159,6 +186,8 @@ fn write_picos(f: &mut fmt::Formatter<'_>, picos: u64) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
 
     #[test]
@@ -166,5 +195,28 @@ mod tests {
         assert_eq!(Time::MAX + Duration::from_secs(1), Time::MAX);
         assert_eq!(Time::ZERO.since(Time::MAX), Duration::ZERO);
         assert_eq!(Duration::from_micros(4).as_nanos(), 4_000);
+    }
+
+    #[test]
+    fn times_are_shown_in_the_unit_of_their_magnitude() {
+        for (picos, duration, time) in [
+            (0, "0 ns", "0 ns"),
+            (500, "0.5 ns", "0.5 ns"),
+            (84_050, "84.05 ns", "84.05 ns"),
+            (999_999, "999.999 ns", "999.999 ns"),
+            (1_850_000, "1.85 µs", "1.85 µs"),
+            (1_000_596_320, "1 ms", "1.00059632 ms"),
+            (120_000_000, "120 µs", "120 µs"),
+            (2_000_000_000_000, "2 s", "2 s"),
+            (12_345_678_901_234, "12.345 s", "12.345678901234 s"),
+        ] {
+            assert_eq!(std::format!("{}", Duration::from_picos(picos)), duration);
+            assert_eq!(std::format!("{}", Time::from_picos(picos)), time);
+        }
+        assert_eq!(std::format!("{:?}", Time::from_picos(2_000_000_500)), "t+2000000.500 ns");
+        assert_eq!(
+            std::format!("{} and {}", Duration::from_picos(u64::MAX), Time::MAX),
+            "18446744.073 s and 18446744.073709551615 s"
+        );
     }
 }
