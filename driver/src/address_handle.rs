@@ -321,7 +321,9 @@ impl fmt::Display for AddressHandleError {
                 f,
                 "our address {own} and the peer's {peer} are of different families: use another gid_index"
             ),
-            Self::NoPeer => f.write_str("the GID or the MAC address of the peer is zero"),
+            Self::NoPeer => {
+                f.write_str("the GID or the MAC address of the peer is zero: give both, they come from the peer")
+            }
             Self::LidOnEthernet { lid } => {
                 write!(f, "the peer has LID {lid:#06x}, but our port is an Ethernet port: give its GID and MAC address")
             }
@@ -329,13 +331,16 @@ impl fmt::Display for AddressHandleError {
                 "the peer's LID is missing, and our port is an InfiniBand port: exchange LIDs; ask the subnet manager for the LID of a group",
             ),
             Self::NotMulticast { gid } => write!(f, "{gid} is not a multicast group"),
-            Self::Limit { name, asked, limit } => write!(f, "{name} {asked}: the limit is {limit}"),
-            Self::NoRouteHeader => {
-                f.write_str("the completion does not belong to a received datagram with a route header")
+            Self::Limit { name, asked, limit } => {
+                write!(f, "an address handle with {name} {asked}: the limit is {limit}")
             }
-            Self::NotOurs { gid } => {
-                write!(f, "the datagram was for {gid}, which is not among our addresses")
-            }
+            Self::NoRouteHeader => f.write_str(
+                "the completion does not belong to a received datagram with a route header: ask Origin::has_route_header first",
+            ),
+            Self::NotOurs { gid } => write!(
+                f,
+                "the datagram was for {gid}, which is not among our addresses: answer a group with an address handle of your own"
+            ),
         }
     }
 }

@@ -50,14 +50,16 @@ pub enum FastRegionError {
 impl fmt::Display for FastRegionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::NotOffered => f.write_str("fast registration: the device does not offer it"),
+            Self::NotOffered => f.write_str(
+                "fast registration: the device does not offer it; ask Capabilities::memory_windows first",
+            ),
             Self::PageSize { log_size } => {
                 write!(f, "pages of 2^{log_size} bytes: 2^12 to 2^31 are possible")
             }
             Self::Pages { count } => {
                 write!(f, "{count} pages: 1 to {MAX_PAGES} are possible, use larger ones")
             }
-            Self::Memory(error) => write!(f, "{error}"),
+            Self::Memory(error) => write!(f, "fast registration: {error}"),
             Self::Command(error) => write!(f, "{error}"),
         }
     }
@@ -111,13 +113,16 @@ impl fmt::Display for FastRegisterError {
             Self::TooManyPages { count, limit } => {
                 write!(f, "registering {count} pages: the region was made for 1 to {limit}")
             }
-            Self::Page { page, pages } => write!(f, "registering page {page} of {pages}"),
-            Self::Range { address, length } => {
+            Self::Page { page, pages } => {
                 write!(
                     f,
-                    "registering {length} bytes from {address:#x}: the range is empty or leaves the pages"
+                    "registering page {page} of {pages}: pages are numbered from 0, use a smaller number"
                 )
             }
+            Self::Range { address, length } => write!(
+                f,
+                "registering {length} bytes from {address:#x}: they are none or leave the pages; add pages or register fewer bytes"
+            ),
             Self::InconsistentAccess { access } => {
                 write!(f, "access {access:?}: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")
             }

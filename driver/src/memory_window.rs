@@ -47,7 +47,9 @@ pub enum WindowError {
 impl fmt::Display for WindowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::NotOffered => f.write_str("a memory window: the device does not offer them"),
+            Self::NotOffered => f.write_str(
+                "a memory window: the device does not offer them; ask Capabilities::memory_windows first",
+            ),
             Self::Command(error) => write!(f, "{error}"),
         }
     }

@@ -93,7 +93,7 @@ impl fmt::Display for PostError {
                 "slice {index} has {length} bytes: a slice has 1 to 2^31, that of an atomic 8; an empty message has no slice"
             ),
             Self::MessageTooLong { length, limit } => {
-                write!(f, "a message of {length} bytes: the device allows {limit}")
+                write!(f, "a message of {length} bytes: the device allows {limit}, split the message")
             }
             Self::NotOffered { kind, service } => {
                 write!(f, "{service} has no {kind:?}: use a reliable connection")

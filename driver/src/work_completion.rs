@@ -215,23 +215,37 @@ impl fmt::Display for WorkCompletionStatus {
         let Self::Failed(syndrome) = *self else { return f.write_str("success") };
         let text = match syndrome {
             CqeSyndrome::LocalLength => "message longer than its buffer or than the path allows",
-            CqeSyndrome::LocalQpOperation => "the work request is malformed",
+            CqeSyndrome::LocalQpOperation => {
+                "the work request is malformed: check operation, slices and the queue pair's service"
+            }
             CqeSyndrome::LocalProtection => "a local key does not cover the memory: check slices and domain",
-            CqeSyndrome::WorkRequestFlushed => "flushed: the queue pair was in the error state",
-            CqeSyndrome::MemoryWindowBind => "binding the memory window failed",
-            CqeSyndrome::BadResponse => "the peer sent a response that makes no sense",
+            CqeSyndrome::WorkRequestFlushed => {
+                "flushed: the queue pair was in the error state; the first failed completion says why"
+            }
+            CqeSyndrome::MemoryWindowBind => {
+                "binding the memory window failed: check the region's key, its range and AccessFlags::MEMORY_WINDOW_BIND"
+            }
+            CqeSyndrome::BadResponse => {
+                "the peer sent a response that makes no sense: compare the PSNs and options of both ends"
+            }
             CqeSyndrome::LocalAccess => {
                 "the peer's RDMA WRITE with immediate data could not reach local memory: keep it registered meanwhile"
             }
-            CqeSyndrome::RemoteInvalidRequest => "the peer found the request invalid",
+            CqeSyndrome::RemoteInvalidRequest => {
+                "the peer found the request invalid: check its receive's length and the operations that it allows"
+            }
             CqeSyndrome::RemoteAccess => "the peer refused access: check address, remote key and AccessFlags",
-            CqeSyndrome::RemoteOperation => "the peer failed to carry it out",
+            CqeSyndrome::RemoteOperation => {
+                "the peer failed to do it: look at the peer's completions and events"
+            }
             CqeSyndrome::TransportRetryExceeded => {
                 "the peer does not answer: check the path and the peer's state"
             }
-            CqeSyndrome::RnrRetryExceeded => "the peer posted no receive",
-            CqeSyndrome::RemoteAborted => "the peer aborted it",
-            _ => "unknown failure",
+            CqeSyndrome::RnrRetryExceeded => {
+                "the peer posted no receive: post receives earlier, or raise rnr_retry"
+            }
+            CqeSyndrome::RemoteAborted => "the peer aborted it: look at the peer's completions and events",
+            _ => "unknown failure: look the vendor syndrome up in the firmware's release notes",
         };
         write!(f, "{text} ({syndrome})")
     }

@@ -114,23 +114,59 @@ impl fmt::Display for CommandFailure {
             Self::InterfaceBusy(busy) => write!(f, "{busy}"),
             Self::TimedOut { waited, health } => write!(f, "no answer for {waited}; {health}"),
             Self::DeviceLost(loss) => write!(f, "{loss}"),
-            Self::NotDelivered(status) => write!(f, "not accepted, delivery status {status}"),
+            Self::NotDelivered(status) => write!(
+                f,
+                "not accepted, delivery status {status}: open the device again; if it comes back, report it as a bug of the driver"
+            ),
             Self::Refused { status, syndrome } => {
-                write!(f, "the device answered {status}, syndrome {syndrome:#010x}")
+                write!(f, "the device answered {status}, syndrome {syndrome:#010x}: {}", hint(status))
             }
-            Self::WrongToken { expected, found } => {
-                write!(f, "the answer has token {found:#x}, expected {expected:#x}")
-            }
+            Self::WrongToken { expected, found } => write!(
+                f,
+                "the answer has token {found:#x}, expected {expected:#x}: check the DMA path and that nobody else drives the device"
+            ),
             Self::WrongSignature => f.write_str("the answer fails its checksum: check the DMA path"),
             Self::OutputLength { asked, found } => {
-                write!(f, "expected {asked} bytes of output, got {found}")
+                write!(f, "asked for {asked} bytes of output, {found} answered: update the firmware")
             }
             Self::BadOutput { field, value } => {
-                write!(f, "the device answered {field} = {value:#x}, which is impossible")
+                write!(f, "the device answered {field} = {value:#x}, which cannot be: update the firmware")
             }
-            Self::StaleTicket => f.write_str("this command has already been polled to its end"),
-            Self::Internal(range) => write!(f, "the driver's buffer is wrong: {range}"),
+            Self::StaleTicket => f.write_str(
+                "this command has been polled to its end before: submit it again for a new ticket",
+            ),
+            Self::Internal(range) => write!(f, "the driver's buffer is wrong: {range}; report it as a bug"),
         }
+    }
+}
+
+/// What to try after the device has refused a command with a status.
+const fn hint(status: CommandStatus) -> &'static str {
+    match status {
+        CommandStatus::InternalError => "the firmware failed, look at Device::health and reset the device",
+        CommandStatus::BadOpcode => "the firmware does not know the command, update it",
+        CommandStatus::BadParameter => {
+            "a value is outside its range, compare the arguments with Capabilities"
+        }
+        CommandStatus::BadSystemState => "the device is not in a state for it, open it again",
+        CommandStatus::BadResource => "the object is gone or of another kind, make a new one",
+        CommandStatus::ResourceBusy => "something still uses the object, drop its users first",
+        CommandStatus::NotReady => "the device is not ready yet, try again later",
+        CommandStatus::ExceedsLimit => "it exceeds a limit of the device, ask for less",
+        CommandStatus::BadResourceState => "the object is in another state, query it",
+        CommandStatus::BadIndex => "there is no entry of that index, compare it with the table's size",
+        CommandStatus::NoResources => "the device has no room left, drop objects or ask for less",
+        CommandStatus::BadQpState => {
+            "the queue pair is in another state, query it; reset leads out of every state"
+        }
+        CommandStatus::BadPacket => {
+            "the device cannot use the management packet, check its class and attribute"
+        }
+        CommandStatus::BadSizeOutstandingCqes => "more completions are outstanding than fit, poll first",
+        CommandStatus::BadInputLength | CommandStatus::BadOutputLength => {
+            "the firmware and the driver disagree about the layout, update the firmware"
+        }
+        _ => "this driver does not know the status, look it up in the firmware's release notes",
     }
 }
 
@@ -246,5 +282,30 @@ impl fmt::Display for HealthReport {
              stopped at {assert_exit_pointer:#x}{}",
             if self.reset_requested { ", asks for a reset" } else { "" }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::string::ToString as _;
+
+    #[test]
+    fn a_refusal_says_what_to_try() {
+        let text = |status| {
+            CommandFailure::Refused { status: CommandStatus::from_raw(status), syndrome: 7 }.to_string()
+        };
+        assert_eq!(
+            text(0xf),
+            "the device answered NO_RES_ERR(0xf), syndrome 0x00000007: the device has no room left, drop objects or ask for less"
+        );
+        assert!(text(0x2).ends_with("update it"), "{}", text(2));
+        assert!(text(0xee).contains("does not know the status"), "{}", text(0xee));
+        let hints: std::collections::BTreeSet<_> =
+            (1..=0x51).map(|raw| hint(CommandStatus::from_raw(raw))).collect();
+        // One for each known status, of which two lengths share one, and one for the unknown.
+        assert_eq!(hints.len(), 16);
     }
 }

@@ -48,7 +48,10 @@ impl fmt::Display for CompletionQueueError {
                 write!(f, "a completion queue of {asked} entries: ask for 1 to {limit}")
             }
             Self::NotOffered { feature } => {
-                write!(f, "a completion queue needs what the device does not offer: {feature}")
+                write!(
+                    f,
+                    "a completion queue with what the device does not offer: {feature}; ask Capabilities first"
+                )
             }
             Self::Period { asked } => {
                 write!(f, "moderation over {asked}: ask for at most 4095 microseconds")
@@ -61,7 +64,7 @@ impl fmt::Display for CompletionQueueError {
                 "resizing a completion queue: the device did not end the old ring, {moved} completions were moved, \
                  others may be lost; reset the queue pairs"
             ),
-            Self::Memory(error) => write!(f, "{error}"),
+            Self::Memory(error) => write!(f, "a completion queue: {error}"),
             Self::Command(error) => write!(f, "{error}"),
         }
     }

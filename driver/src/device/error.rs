@@ -105,16 +105,21 @@ impl fmt::Display for OpenCause {
             Self::BadQueueGeometry { log_size, log_stride } => {
                 write!(
                     f,
-                    "the driver cannot use a command queue of 2^{log_size} slots of 2^{log_stride} bytes"
+                    "the driver cannot use a command queue of 2^{log_size} slots of 2^{log_stride} bytes: update the firmware"
                 )
             }
             Self::WindowTooSmall { needed, found } => {
                 write!(f, "the window into BAR0 has {found} bytes, {needed} are needed: map the whole BAR")
             }
             Self::NoIssi1 { supported } => {
-                write!(f, "the device does not support ISSI 1 (it supports the bits {supported:#x})")
+                write!(
+                    f,
+                    "the device does not support ISSI 1 (it supports the bits {supported:#x}): update the firmware"
+                )
             }
-            Self::Missing { feature } => write!(f, "the device lacks {feature}"),
+            Self::Missing { feature } => {
+                write!(f, "the device lacks {feature}: update the firmware, or use another device")
+            }
             Self::AlreadyOpen(error) => write!(
                 f,
                 "the device is open already, in this process or by another driver: share the existing \

@@ -66,9 +66,13 @@ impl fmt::Display for RegisterError {
             Self::Range { address, length } => {
                 write!(f, "{length} bytes from {address:#x} leave the address space")
             }
-            Self::NoRelaxedOrdering => f.write_str("access RELAXED_ORDERING: the device does not offer it"),
-            Self::NoAtomics => f.write_str("access REMOTE_ATOMIC: the device has no atomics"),
-            Self::Memory(error) => write!(f, "{error}"),
+            Self::NoRelaxedOrdering => f.write_str(
+                "access RELAXED_ORDERING: the device does not offer it; ask Capabilities::relaxed_ordering first",
+            ),
+            Self::NoAtomics => {
+                f.write_str("access REMOTE_ATOMIC: the device has no atomics; ask Capabilities::atomics first")
+            }
+            Self::Memory(error) => write!(f, "a memory region: {error}"),
             Self::Command(error) => write!(f, "{error}"),
         }
     }

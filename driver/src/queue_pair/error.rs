@@ -67,7 +67,9 @@ impl fmt::Display for BuildError {
                 f,
                 "a queue pair: {object} belongs to another device than the protection domain; make everything from the same handle"
             ),
-            Self::Limit { name, asked, limit } => write!(f, "{name} {asked}: the device allows 1 to {limit}"),
+            Self::Limit { name, asked, limit } => {
+                write!(f, "a queue pair with {name} {asked}: the device allows 1 to {limit}")
+            }
             Self::TooManyQueuePairs { limit } => {
                 write!(f, "{limit} queue pairs exist already: raise DeviceConfig::queue_pairs")
             }
@@ -87,8 +89,10 @@ impl fmt::Display for BuildError {
             Self::XrcDomain { given: true } => f.write_str(
                 "only queue pairs of XRC have an XRC domain: do not change the service after it was given",
             ),
-            Self::NoXrc => f.write_str("queue pair of XRC: the device has no XRC"),
-            Self::Memory(error) => write!(f, "{error}"),
+            Self::NoXrc => f.write_str(
+                "queue pair of XRC: the device has no XRC; ask Capabilities::xrc first, or use RC",
+            ),
+            Self::Memory(error) => write!(f, "a queue pair: {error}"),
             Self::InterfaceBusy(busy) => write!(f, "{busy}"),
             Self::Command(error) => write!(f, "{error}"),
         }
@@ -188,7 +192,9 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Limit { name, asked, limit } => write!(f, "{name} {asked}: the limit is {limit}"),
+            Self::Limit { name, asked, limit } => {
+                write!(f, "connecting with {name} {asked}: the limit is {limit}")
+            }
             Self::NoAddress { gid_index } => {
                 write!(f, "entry {gid_index} of the RoCE address table is empty: call Device::set_gid first")
             }

@@ -45,7 +45,9 @@ impl fmt::Display for SharedReceiveQueueError {
             Self::Limit { name, asked, limit } => {
                 write!(f, "shared receive queue with {name} {asked}: the device allows 1 to {limit}")
             }
-            Self::NoXrc => f.write_str("shared receive queue of XRC: the device has no XRC"),
+            Self::NoXrc => f.write_str(
+                "shared receive queue of XRC: the device has no XRC; ask Capabilities::xrc first, or use create",
+            ),
             Self::TooManyQueues { limit } => {
                 write!(
                     f,
@@ -56,7 +58,7 @@ impl fmt::Display for SharedReceiveQueueError {
                 f,
                 "no room for {needed} words of posted work in {limit}: raise DeviceConfig::ledger_words or use a shorter queue"
             ),
-            Self::Memory(error) => write!(f, "{error}"),
+            Self::Memory(error) => write!(f, "shared receive queue: {error}"),
             Self::InterfaceBusy(busy) => write!(f, "{busy}"),
             Self::Command(error) => write!(f, "{error}"),
         }

@@ -5,6 +5,7 @@ mod completion_queue;
 mod compressed;
 mod data_path;
 mod datagram;
+mod errors;
 mod fast_path;
 mod hostile;
 mod memory_keys;

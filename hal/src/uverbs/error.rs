@@ -81,7 +81,7 @@ impl fmt::Display for UverbsError {
             Self::Query { name, what, error } => {
                 write!(f, "asking the kernel's device {name} for {what} failed: {error}")
             }
-            Self::Memory(error) => write!(f, "{error}"),
+            Self::Memory(error) => write!(f, "the memory that the driver shares with the device: {error}"),
             Self::Neighbour { gid, gid_index, error } => write!(
                 f,
                 "the kernel reports no path from GID index {gid_index} to {gid}: {error}; try `ip route get` and `ping` with \
