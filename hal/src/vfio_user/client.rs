@@ -3,7 +3,10 @@
 //! The crate `vfio_user` has a client as well, but it ignores the error in a reply, waits forever, waits for a reply to
 //! every register write, and panics if a reply has an unexpected size. A driver needs better, so this is our own.
 
-use core::fmt;
+mod error;
+
+pub use error::{ClientError, CommandSubject};
+
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -14,7 +17,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Bytes of a message header.
@@ -47,72 +50,6 @@ pub(super) enum Command {
     Reset = 13,
 }
 
-/// Why a conversation with a server failed.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ClientError {
-    /// No server listens at the path.
-    Connect {
-        /// The socket.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The connection broke, or the server did not reply in time.
-    Broken {
-        /// The command in progress.
-        command: &'static str,
-        /// Why.
-        error: io::Error,
-    },
-    /// The server refused the command.
-    Refused {
-        /// The command.
-        command: &'static str,
-        /// Its error number; 0 if it gave none.
-        errno: u32,
-    },
-    /// The server violated the protocol.
-    Garbage {
-        /// The command in progress.
-        command: &'static str,
-        /// The violation.
-        what: &'static str,
-    },
-}
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connect { path, error } => {
-                write!(
-                    f,
-                    "no vfio-user server at {}: {error}; start one: bareverbs serve --socket PATH",
-                    path.display()
-                )
-            }
-            Self::Broken { command, error } if error.kind() == ErrorKind::WouldBlock => {
-                write!(f, "the server did not answer {command} in time")
-            }
-            Self::Broken { command, error } => {
-                write!(f, "the connection broke at {command}: {error}; the server is gone")
-            }
-            Self::Refused { command, errno: 0 } => {
-                write!(f, "the server refuses {command} and does not say why")
-            }
-            Self::Refused { command, errno } => {
-                let error = io::Error::from_raw_os_error(i32::try_from(*errno).unwrap_or(0));
-                write!(f, "the server refuses {command}: {error}")
-            }
-            Self::Garbage { command, what } => {
-                write!(f, "the server's answer to {command} is not vfio-user: {what}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ClientError {}
-
 impl Command {
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -133,8 +70,12 @@ impl Command {
         ClientError::Garbage { command: self.name(), what }
     }
 
+    const fn refused(self, errno: u32) -> ClientError {
+        ClientError::Refused { command: self.name(), subject: CommandSubject::Device, errno }
+    }
+
     fn broken(self, error: impl Into<io::Error>) -> ClientError {
-        ClientError::Broken { command: self.name(), error: error.into() }
+        ClientError::Broken { command: self.name(), subject: CommandSubject::Device, error: error.into() }
     }
 }
 
@@ -216,6 +157,15 @@ impl Client {
         body: &[u8],
         files: &[BorrowedFd<'_>],
     ) -> Result<Reply, ClientError> {
+        self.exchange(command, body, files).map_err(|error| error.about(CommandSubject::of(command, body)))
+    }
+
+    fn exchange(
+        &mut self,
+        command: Command,
+        body: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Reply, ClientError> {
         let id = self.send(command, 0, body, files)?;
         // Refused writes and requests of the server may arrive first, but only a limited number of each.
         for _ in 0..=self.posted.saturating_sub(self.refused_writes).saturating_add(QUESTIONS) {
@@ -223,7 +173,7 @@ impl Client {
             if header.id == id && header.flags & KIND == REPLY && header.command == command as u16 {
                 return match header.flags & ERROR {
                     0 => Ok(reply),
-                    _ => Err(ClientError::Refused { command: command.name(), errno: header.errno }),
+                    _ => Err(command.refused(header.errno)),
                 };
             }
             self.handle_stray(command, &header)?;
@@ -233,7 +183,8 @@ impl Client {
 
     /// Sends a message without requesting a reply.
     pub(super) fn post(&mut self, command: Command, body: &[u8]) -> Result<(), ClientError> {
-        self.send(command, NO_REPLY, body, &[]).map(drop)?;
+        let sent = self.send(command, NO_REPLY, body, &[]);
+        sent.map_err(|error| error.about(CommandSubject::of(command, body)))?;
         self.posted += 1;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The served device in terms of the protocol: regions, interrupts, reset and memory.
 
 use super::VfioUserError;
-use super::client::{Client, ClientError, Command, Reply};
+use super::client::{Client, ClientError, Command, CommandSubject, Reply};
 use crate::memory::{Mapper, Piece, Placement, Stretch};
 use crate::pci::ids::{PciIdentity, Support, support};
 use std::fs::File;
@@ -154,6 +154,7 @@ impl RemoteDevice {
         if self.broken.load(Ordering::Relaxed) {
             return Err(ClientError::Broken {
                 command: command.name(),
+                subject: CommandSubject::of(command, body),
                 error: io::ErrorKind::NotConnected.into(),
             });
         }

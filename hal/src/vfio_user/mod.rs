@@ -15,7 +15,7 @@ mod device;
 mod error;
 mod window;
 
-pub use client::ClientError;
+pub use client::{ClientError, CommandSubject};
 pub use device::RemoteMemory;
 pub use error::VfioUserError;
 pub use window::RemoteBar;

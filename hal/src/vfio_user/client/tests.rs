@@ -72,9 +72,37 @@ fn replies_that_are_too_long_too_short_or_too_late_are_errors() {
     assert!(matches!(told(Vec::new()), Err(ClientError::Broken { .. })));
     let (ours, _theirs) = UnixStream::pair().unwrap();
     let error = Client::over(ours, Duration::from_millis(5)).unwrap_err();
-    assert_eq!(error.to_string(), "the server did not answer VERSION in time");
+    assert_eq!(
+        error.to_string(),
+        "the server did not answer VERSION in time: a served card takes one client at a time, end the other"
+    );
     let error = Client::connect(Path::new("/nonexistent/socket"), LIMIT).unwrap_err();
     assert!(error.to_string().contains("bareverbs serve"), "{error}");
+}
+
+#[test]
+fn failures_name_the_memory_and_the_bytes_of_their_command() {
+    let refusal = encode(2, Command::DmaMap as u16, HEADER, REPLY | ERROR, libc::ENOMEM as u32);
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(&[&version(1), &refusal[..]].concat()).unwrap();
+    theirs.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut client = Client::over(ours, LIMIT).unwrap();
+    let numbers = [0x2000_0003_u64, 0, 0x4000, 0x1000].map(u64::to_ne_bytes).concat();
+    let error = client.call(Command::DmaMap, &numbers, &[]).unwrap_err().to_string();
+    assert!(error.starts_with("the server refuses DMA_MAP of 4096 bytes at 0x4000: "), "{error}");
+    let bytes = [0x18_u64, 2 << 32].map(u64::to_ne_bytes).concat();
+    let error = client.call(Command::RegionRead, &bytes, &[]).unwrap_err().to_string();
+    assert!(
+        error.starts_with("the connection broke at REGION_READ of 2 bytes at 0x18 of region 0: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_socket_without_permission_is_not_called_absent() {
+    let error = ClientError::Connect { path: "nic".into(), error: ErrorKind::PermissionDenied.into() };
+    let text = error.to_string();
+    assert!(text.starts_with("this user may not use the vfio-user socket nic: "), "{text}");
 }
 
 #[test]
