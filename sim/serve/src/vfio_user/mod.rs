@@ -17,15 +17,16 @@ mod connection;
 mod engine;
 mod memory;
 mod message;
+mod socket;
 mod vectors;
 mod view;
 mod wire;
 
 pub use cable::Cable;
 pub use memory::ClientMemory;
+pub use socket::listen_at;
 
 use crate::fabric::{Fabric, HostPlace, Waker};
-use crate::listening;
 use crate::real_time::{Card, CardPort, FaultScript, Outside, RealTime, Recorder, Tally};
 use bareverbs_prm::ids::VhcaId;
 use bareverbs_sim::net::Direction;
@@ -38,9 +39,8 @@ use connection::Connection;
 use core::fmt;
 use engine::{Engine, Link, QUEUE};
 use message::{Command, Message};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use socket::{clear_path, listen};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,9 +53,6 @@ use wire::{Frames, WakeSocket, Wire};
 
 /// Time limit for a client to send a message and to take a reply.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Clients that may wait to be accepted; others wait in `connect`. Each one, even a garbage sender, is served to its
-/// end before the next.
-const WAITING: i32 = 16;
 /// Pause after a failure to accept, because the process may be out of file descriptors.
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
@@ -225,7 +222,7 @@ impl Server {
         let (link, device) = start(config, cable.clone())?;
         let cable = Cable::new(cable, link.waker.waker().map_err(ServeError::Wire)?);
         // Last, so that a server without its wire leaves no socket, and one with a socket has its wire.
-        let listener = listen(path).map_err(|cause| ServeError::Socket(path.to_owned(), cause))?;
+        let listener = listen(path)?;
         let (path, limit) = (path.to_owned(), LIMIT);
         let (refusals, ends) = (Tally::default(), Tally::default());
         Ok(Self { listener, path, link, cable, bar_size, vectors, device, limit, refusals, ends })
@@ -335,26 +332,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-/// Removes a socket on which nobody listens.
-fn clear_path(path: &Path) -> Result<(), ServeError> {
-    let Ok(about) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    if !about.file_type().is_socket() {
-        return Err(ServeError::NotASocket(path.to_owned()));
-    }
-    let dead = UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
-    if !dead || std::fs::remove_file(path).is_err() {
-        return Err(ServeError::InUse(path.to_owned()));
-    }
-    Ok(())
-}
-
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
-    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-    listening::listen(&socket, path, WAITING)?;
-    Ok(socket.into())
 }
 
 /// Starts the device's thread.

@@ -1,5 +1,6 @@
 //! The server against a client of the protocol: configuration space, BAR0, memory, interrupts, and protocol violations.
 
+use super::socket::WAITING;
 use super::*;
 use bareverbs_prm::command::entry::CommandQueueEntry;
 use bareverbs_prm::command::hca::{EnableHcaIn, QueryIssiIn};
