@@ -4,12 +4,11 @@
 //! The virtual machine behind PATH cannot reach this socket.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bareverbs_serve::vfio_user::Cable;
+use bareverbs_serve::vfio_user::{Cable, ServeError, listen_at};
 use std::fs;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
-use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,12 +29,29 @@ pub(super) fn socket_of(device: &Path) -> PathBuf {
     name.into()
 }
 
-/// Listens for words about the cable of the device at `device`, in a thread of its own, and returns the socket.
-pub(super) fn listen(device: &Path, cable: Cable) -> Result<PathBuf> {
+/// The socket of a cable. Dropping it removes the socket.
+#[derive(Debug)]
+pub(super) struct CableSocket {
+    path: PathBuf,
+}
+
+impl CableSocket {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for CableSocket {
+    fn drop(&mut self) {
+        // Best effort: the next server replaces a socket on which nobody listens.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Listens for words about the cable of the device at `device`, in a thread of its own.
+pub(super) fn listen(device: &Path, cable: Cable) -> Result<CableSocket, ServeError> {
     let path = socket_of(device);
-    clear(&path)?;
-    let listener = UnixListener::bind(&path)
-        .with_context(|| format!("cannot listen at {} for --link-down and --link-up", path.display()))?;
+    let listener = listen_at(&path)?;
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             // A client that says nothing, or nonsense, changes nothing; the next one is heard.
@@ -45,19 +61,7 @@ pub(super) fn listen(device: &Path, cable: Cable) -> Result<PathBuf> {
             }
         }
     });
-    Ok(path)
-}
-
-/// Removes the socket of a dead server. Only a dead one can have left it, because its device's socket could be bound.
-fn clear(path: &Path) -> Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => {
-            fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))
-        }
-        Ok(_) => bail!("{} exists and is not a socket; move it, or serve elsewhere", path.display()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
-    }
+    Ok(CableSocket { path })
 }
 
 fn obey(mut client: UnixStream, cable: &Cable) -> Result<()> {
@@ -106,19 +110,26 @@ mod tests {
     use bareverbs_serve::vfio_user::{Server, ServerConfig};
     use bareverbs_sim::nic::NicConfig;
 
-    /// A device in a directory, with its cable's socket.
-    fn served() -> (tempfile::TempDir, PathBuf, Server) {
+    /// A device, with its cable's socket.
+    struct Scene {
+        directory: tempfile::TempDir,
+        path: PathBuf,
+        server: Server,
+        socket: CableSocket,
+    }
+
+    fn served() -> Scene {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("nic");
         let nic = NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1]));
         let server = Server::bind(&path, ServerConfig::new(nic)).expect("a device");
-        listen(&path, server.cable()).expect("a socket");
-        (directory, path, server)
+        let socket = listen(&path, server.cable()).expect("a socket");
+        Scene { directory, path, server, socket }
     }
 
     #[test]
     fn a_cable_command_may_be_repeated() {
-        let (_directory, path, server) = served();
+        let Scene { directory: _directory, path, server, socket: _socket } = served();
         for is_plugged in [false, false, true] {
             set(&path, is_plugged).expect("an answer");
             assert_eq!(server.cable().is_plugged(), is_plugged);
@@ -127,7 +138,7 @@ mod tests {
 
     #[test]
     fn malformed_cable_commands_change_nothing_and_the_next_one_works() {
-        let (_directory, path, server) = served();
+        let Scene { directory: _directory, path, server, socket: _socket } = served();
         for nonsense in ["", "u", "downdown", "\u{fe}"] {
             let mut client = UnixStream::connect(socket_of(&path)).expect("a connection");
             client.write_all(nonsense.as_bytes()).expect("room");
@@ -143,15 +154,26 @@ mod tests {
 
     #[test]
     fn a_dead_socket_is_replaced_and_a_file_is_not() {
-        let (directory, path, server) = served();
-        let again = listen(&path, server.cable()).expect("the old socket is replaced");
-        assert_eq!(again, directory.path().join("nic.cable"));
-        fs::remove_file(&again).expect("a socket");
-        fs::write(&again, "mine").expect("a file");
-        let error = listen(&path, server.cable()).expect_err("a file is in the way");
-        assert!(error.to_string().contains("exists and is not a socket"), "{error}");
-        assert_eq!(fs::read(&again).expect("the file"), b"mine");
-        let error = set(&directory.path().join("other"), true).expect_err("nobody is there");
+        let Scene { directory, server, .. } = served();
+        let other = directory.path().join("other");
+        drop(std::os::unix::net::UnixListener::bind(socket_of(&other)).expect("a socket"));
+        drop(listen(&other, server.cable()).expect("the old socket is replaced"));
+        fs::write(socket_of(&other), "mine").expect("a file");
+        let error = listen(&other, server.cable()).expect_err("a file is in the way");
+        assert!(error.to_string().contains("no socket"), "{error}");
+        assert_eq!(fs::read(socket_of(&other)).expect("the file"), b"mine");
+        let error = set(&directory.path().join("nobody"), true).expect_err("nobody is there");
         assert!(error.to_string().starts_with("no `bareverbs serve` answers at "), "{error:#}");
+    }
+
+    #[test]
+    fn a_living_socket_is_left_alone() {
+        let Scene { directory: _directory, path, server, socket } = served();
+        let error = listen(&path, server.cable()).expect_err("the first one listens");
+        assert!(error.to_string().contains("is in use"), "{error}");
+        set(&path, false).expect("the first one answers");
+        let left = socket.path().to_owned();
+        drop(socket);
+        assert!(!left.exists());
     }
 }

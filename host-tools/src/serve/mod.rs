@@ -22,7 +22,7 @@ use bareverbs_sim::nic::{CardFunction, Guids, LinkLayer, NicConfig, SubnetMember
 use bareverbs_sim::run::Seed;
 use clap::{Args, ValueEnum};
 use rand_core::RngCore;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 /// Serve simulated NICs to virtual machines.
@@ -134,12 +134,13 @@ pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
         match cable::listen(&function.socket, server.cable()) {
             Ok(socket) => cables.push(socket),
             // The device works all the same; so does a socket whose path leaves no room for a longer name.
-            Err(error) => tracing::warn!("--link-down cannot pull this cable: {error:#}"),
+            Err(error) => tracing::warn!("--link-down cannot pull this cable: {error}"),
         }
         servers.push((&function.socket, server));
     }
     let sockets: Vec<PathBuf> = functions.iter().map(|function| function.socket.clone()).collect();
-    ending::remove_at_end(&[&sockets[..], &cables].concat())?;
+    let cable_sockets: Vec<PathBuf> = cables.iter().map(|cable| cable.path().to_owned()).collect();
+    ending::remove_at_end(&[&sockets[..], &cable_sockets].concat())?;
     sockets.iter().for_each(|path| tracing::info!("serving at {}", path.display()));
     let ends = std::thread::scope(|scope| {
         let threads: Vec<_> = servers
@@ -207,9 +208,28 @@ fn functions(arguments: &ServeArguments) -> Result<Vec<ServedFunction>> {
 }
 
 /// The host's function of a DPU and that of its Arm cores, which have their own addresses at one port.
+    check_paths(&functions)?;
 fn dpu_functions(socket: &Path, link: Link, bytes: [u8; 3]) -> [ServedFunction; 2] {
     let card = Card::default();
     let mut arm = socket.as_os_str().to_owned();
+/// Refuses paths of which one would be that of two sockets: PATH.cable, PATH.1 and PATH.arm belong to the card at PATH.
+fn check_paths(functions: &[ServedFunction]) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for socket in functions.iter().map(|function| &function.socket) {
+        for path in [socket.to_owned(), cable::socket_of(socket)] {
+            let full = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+            if !seen.insert(full) {
+                bail!(
+                    "{} would be the socket of two: a card at PATH also listens at PATH.cable, with --ports 2 at PATH.1, and a DPU at PATH.arm; choose \
+                     other paths",
+                    path.display()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
     arm.push(".arm");
     [(socket.to_owned(), 1), (arm.into(), 2)].map(|(socket, number)| {
         let function = CardFunction::bluefield3(VhcaId::from_low_bits(number));

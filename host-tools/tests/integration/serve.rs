@@ -5,6 +5,7 @@ use crate::support::KillOnDrop;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -57,6 +58,65 @@ fn a_file_of_partitions_that_is_wrong_is_refused_with_its_line() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("p.conf") && said.contains("line 2: 'SOMEBODY'"), "{said}");
+}
+
+/// Every socket that a card needs counts, and a start that fails leaves none behind.
+#[test]
+fn colliding_paths_are_refused_and_leave_no_socket() {
+    for sockets in [
+        &["--socket", "a", "--socket", "a"][..],
+        &["--socket", "a", "--socket", "./a"],
+        &["--socket", "a.cable", "--socket", "a"],
+        &["--ports", "2", "--socket", "a", "--socket", "a.1"],
+        &["--dpu", "a", "--socket", "a.arm"],
+    ] {
+        refused(sockets, "would be the socket of two");
+    }
+    let directory = TempDir::new().expect("a directory");
+    fs::write(directory.path().join("b"), "mine").expect("a file");
+    let output = serve(directory.path(), &["--socket", "a", "--socket", "b"]).output().expect("the program");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let left: Vec<_> = fs::read_dir(directory.path())
+        .expect("a directory")
+        .map(|entry| entry.expect("one").file_name())
+        .collect();
+    assert_eq!(left, ["b"]);
+}
+
+/// A device at PATH.cable of another server keeps its socket.
+#[test]
+fn the_socket_of_another_server_stays() {
+    let directory = TempDir::new().expect("a directory");
+    let start = |name: &str| {
+        let child = serve(directory.path(), &["--socket", name]).stderr(Stdio::piped()).spawn();
+        let mut server = KillOnDrop(child.expect("the program"));
+        let mut said = BufReader::new(server.stderr.take().expect("piped")).lines();
+        assert!(said.by_ref().map_while(Result::ok).any(|line| line.contains("serving at")));
+        // A server whose log nobody can read ends.
+        (server, said)
+    };
+    let number = || fs::metadata(directory.path().join("a.cable")).expect("a socket").ino();
+    let _first = start("a.cable");
+    let before = number();
+    let _second = start("a");
+    assert_eq!(number(), before, "the second server has replaced the socket");
+}
+
+#[test]
+fn only_the_owner_may_connect() {
+    let directory = TempDir::new().expect("a directory");
+    let child = Command::new("sh")
+        .args(["-c", "umask 0; exec \"$0\" serve --socket a", env!("CARGO_BIN_EXE_bareverbs")])
+        .current_dir(directory.path())
+        .stderr(Stdio::null())
+        .spawn();
+    let _server = KillOnDrop(child.expect("the program"));
+    drop(connect(&directory.path().join("a")));
+    for name in ["a", "a.cable"] {
+        drop(connect(&directory.path().join(name)));
+        let mode = fs::metadata(directory.path().join(name)).expect("a socket").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
 }
 
 fn connect(path: &Path) -> UnixStream {
