@@ -23,6 +23,7 @@ mod general_services;
 pub mod gids;
 pub mod glue;
 pub mod inject;
+mod input_file;
 pub mod ipoib;
 pub mod kernel;
 pub mod link_type;

@@ -501,6 +501,7 @@ pub const HOUSE: &[CrateRules] = &[
                 "port_address",
                 "program_object",
                 "datagram_queue",
+                "input_file",
                 "general_services",
             ],
             &["place", "counters", "traffic", "link_type", "offload_figures"],

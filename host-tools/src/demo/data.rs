@@ -15,17 +15,21 @@
 //! `struct,path,bit_offset,bit_width` is read alike): the key is `struct.path`, the value bit offset and width. More than a third of these names are longer than a key may be; they are shortened in the middle and carry a
 //! hash of the whole name instead, see [`shortened`].
 
+use crate::input_file::{read_at_most, take_at_most};
 use bareverbs::offload::kernels::kv_layout::{LINE_SIZE, MAX_KEY, MAX_VALUE, hash_key, object_size};
 use bareverbs::offload::table::{HEADER_SIZE, TableConfig, TablePolicy};
 use clap::ValueEnum;
 use csv::{ByteRecord, ReaderBuilder};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The table of PRM fields, see `tests/vectors/README.md` for its origin.
 static PRM_FIELDS: &str = include_str!("../../../tests/vectors/prm/layout_flat.csv");
+
+/// Largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 28;
 
 /// The path for standard input.
 pub const STANDARD_INPUT: &str = "-";
@@ -148,8 +152,8 @@ pub fn load(path: Option<&Path>, header: Header) -> Result<DataSet, DataError> {
         });
     };
     let (bytes, name) = match path == Path::new(STANDARD_INPUT) {
-        true => (read_standard_input(), "the standard input".to_owned()),
-        false => (std::fs::read(path), path.display().to_string()),
+        true => (take_at_most(io::stdin().lock(), LARGEST), "the standard input".to_owned()),
+        false => (read_at_most(path, LARGEST), path.display().to_string()),
     };
     let bytes = bytes.map_err(|error| DataError::Unreadable(path.into(), error))?;
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
@@ -161,12 +165,6 @@ pub fn load(path: Option<&Path>, header: Header) -> Result<DataSet, DataError> {
         return Err(DataError::Empty(name));
     }
     Ok(DataSet { name, ..set })
-}
-
-fn read_standard_input() -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    io::stdin().lock().read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn delimiter(path: &Path, bytes: &[u8]) -> u8 {

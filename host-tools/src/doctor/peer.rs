@@ -2,10 +2,10 @@
 
 use super::facts::{EndFacts, GidFact, gid_of};
 use crate::Failure;
+use crate::input_file::{read_text_at_most, take_at_most, text_of};
 use anyhow::{Context as _, anyhow};
 use serde_json::Value;
 use std::convert::Infallible;
-use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -54,21 +54,11 @@ impl PeerArgument {
 
 /// A whole file, or standard input for `-`.
 pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let read = |source: &mut dyn std::io::Read, text: &mut String| {
-        source.take(LARGEST_FILE + 1).read_to_string(text)
-    };
     if path == Path::new("-") {
-        read(&mut std::io::stdin().lock(), &mut text).context("cannot read standard input")?;
-    } else {
-        let mut file =
-            std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-        read(&mut file, &mut text).with_context(|| format!("cannot read {}", path.display()))?;
+        let read = take_at_most(std::io::stdin().lock(), LARGEST_FILE).and_then(text_of);
+        return read.context("cannot read standard input");
     }
-    if text.len() as u64 > LARGEST_FILE {
-        return Err(anyhow!("{} is larger than {} MiB", path.display(), LARGEST_FILE >> 20));
-    }
-    Ok(text)
+    read_text_at_most(path, LARGEST_FILE).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The end in a report.

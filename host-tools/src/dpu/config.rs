@@ -1,6 +1,7 @@
 //! The configuration file of a service, in TOML. Unknown names and out-of-range numbers are errors.
 
 use super::tenant::{CONNECTIONS, SHARE, Tenant};
+use crate::input_file::read_text_at_most;
 use crate::place::DeviceSelector;
 use crate::port_address::PortAddress;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -13,6 +14,9 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+/// Largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 /// The configuration of a service, without its tenants' keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,7 +150,7 @@ impl ServiceConfig {
     /// Reads a file. Paths in it are relative to its directory.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let config = || {
-            let text = std::fs::read_to_string(path)?;
+            let text = read_text_at_most(path, LARGEST)?;
             Self::parse(&text, path.parent().unwrap_or(Path::new(".")))
         };
         config().with_context(|| format!("configuration {}", path.display()))

@@ -1,11 +1,15 @@
 //! A program in a file, as the arguments of `bareverbs kernel` name it.
 
 use crate::Failure;
+use crate::input_file::read_at_most;
 use crate::program_object::load;
 use anyhow::{Context, anyhow};
 use bareverbs_offload::program::Program;
 use clap::Args;
 use std::path::{Path, PathBuf};
+
+/// Largest file that is read, in bytes: an object, or the memory of a trial.
+const LARGEST: u64 = 1 << 28;
 
 /// A program as arguments name it.
 #[derive(Debug, Clone, Args)]
@@ -39,6 +43,5 @@ impl ProgramFile {
 
 /// The contents of a file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let read = std::fs::read(path);
-    read.with_context(|| format!("reading {}", path.display())).map_err(Failure::Input)
+    read_at_most(path, LARGEST).with_context(|| format!("reading {}", path.display())).map_err(Failure::Input)
 }

@@ -1,6 +1,7 @@
 //! Settings that a card keeps without power: a file with a line for each, in mlxconfig's notation:
 //! `LINK_TYPE_P1=ETH(2)`.
 
+use crate::input_file::read_at_most;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Ports of a card.
 const PORTS: usize = 2;
 /// Largest file that is read, in bytes.
-const LARGEST: usize = 1 << 16;
+const LARGEST: u64 = 1 << 16;
 
 /// The link types of a card's ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,14 +95,14 @@ impl CardSettings {
     /// # Errors
     /// The file cannot be read or is not a settings file.
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
-        let bytes = match std::fs::read(path) {
+        let bytes = match read_at_most(path, LARGEST) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                return Err(SettingsError::TooLarge(path.to_owned()));
+            }
             Err(error) => return Err(SettingsError::Read(path.to_owned(), error)),
         };
-        if bytes.len() > LARGEST {
-            return Err(SettingsError::TooLarge(path.to_owned()));
-        }
         let mut settings = Self::default();
         for (at, line) in String::from_utf8_lossy(&bytes).lines().enumerate() {
             let line = line.trim();

@@ -1,6 +1,7 @@
 //! Bytes that both ends of a test have agreed on: a text file of 32-bit words, in the format of perftest's
 //! `--payload_file_path`.
 
+use crate::input_file::read_text_at_most;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,9 +23,7 @@ impl Payload {
 /// Reads the words of a file.
 pub(super) fn read_payload(path: &Path) -> Result<Payload> {
     let attempt = || format!("reading the payload {}", path.display());
-    let length = std::fs::metadata(path).with_context(attempt)?.len();
-    ensure!(length <= LONGEST, "{}: {length} bytes are more than the {LONGEST} of a payload", path.display());
-    words(&std::fs::read_to_string(path).with_context(attempt)?).with_context(attempt)
+    words(&read_text_at_most(path, LONGEST).with_context(attempt)?).with_context(attempt)
 }
 
 /// Parses words; each becomes four bytes in little-endian order.
@@ -52,5 +51,11 @@ mod tests {
         for wrong in ["", " , ", "12", "0x", "0x123456789", "0xg"] {
             assert!(words(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn an_endless_file_is_no_payload() {
+        let error = read_payload(Path::new("/dev/zero")).unwrap_err();
+        assert!(format!("{error:#}").contains("/dev/zero: it has more than 16777216 bytes"), "{error:#}");
     }
 }

@@ -9,6 +9,7 @@ mod cable;
 mod ending;
 
 use crate::Failure;
+use crate::input_file::read_text_at_most;
 use crate::link_type::settings::{CardSettings, LinkType};
 use crate::outside_wire::WireArguments;
 use anyhow::{Context, Result, bail};
@@ -24,6 +25,9 @@ use clap::{Args, ValueEnum};
 use rand_core::RngCore;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+
+/// Largest topology or file of partitions that is read, in bytes.
+const LARGEST: u64 = 64 << 20;
 
 /// Serve simulated NICs to virtual machines.
 #[derive(Debug, Args)]
@@ -204,14 +208,10 @@ fn functions(arguments: &ServeArguments) -> Result<Vec<ServedFunction>> {
         }
     }
     functions.iter_mut().for_each(|function| function.nic.user_contexts = arguments.devx);
+    check_paths(&functions)?;
     Ok(functions)
 }
 
-/// The host's function of a DPU and that of its Arm cores, which have their own addresses at one port.
-    check_paths(&functions)?;
-fn dpu_functions(socket: &Path, link: Link, bytes: [u8; 3]) -> [ServedFunction; 2] {
-    let card = Card::default();
-    let mut arm = socket.as_os_str().to_owned();
 /// Refuses paths of which one would be that of two sockets: PATH.cable, PATH.1 and PATH.arm belong to the card at PATH.
 fn check_paths(functions: &[ServedFunction]) -> Result<()> {
     let mut seen = BTreeSet::new();
@@ -230,6 +230,10 @@ fn check_paths(functions: &[ServedFunction]) -> Result<()> {
     Ok(())
 }
 
+/// The host's function of a DPU and that of its Arm cores, which have their own addresses at one port.
+fn dpu_functions(socket: &Path, link: Link, bytes: [u8; 3]) -> [ServedFunction; 2] {
+    let card = Card::default();
+    let mut arm = socket.as_os_str().to_owned();
     arm.push(".arm");
     [(socket.to_owned(), 1), (arm.into(), 2)].map(|(socket, number)| {
         let function = CardFunction::bluefield3(VhcaId::from_low_bits(number));
@@ -332,7 +336,7 @@ impl Network {
 fn site(arguments: &ServeArguments, path: &Path, layers: &[LinkLayer]) -> Result<(Fabric, Vec<HostPlace>)> {
     let shown = path.display();
     let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read the topology of {shown}"))?;
+        read_text_at_most(path, LARGEST).with_context(|| format!("cannot read the topology of {shown}"))?;
     let topology = SubnetTopology::parse(&text)
         .with_context(|| format!("{shown} is not a topology as ibnetdiscover prints it"))?;
     let built = Fabric::of_topology(&topology, &subnet(arguments)?);
@@ -350,7 +354,7 @@ fn site(arguments: &ServeArguments, path: &Path, layers: &[LinkLayer]) -> Result
 /// The management settings of the InfiniBand ports' subnet.
 fn subnet(arguments: &ServeArguments) -> Result<SubnetConfig> {
     let read = |path: &PathBuf| {
-        let text = std::fs::read_to_string(path)
+        let text = read_text_at_most(path, LARGEST)
             .with_context(|| format!("cannot read the partitions of {}", path.display()))?;
         Partitions::parse(&text).with_context(|| format!("cannot parse the partitions of {}", path.display()))
     };

@@ -176,3 +176,12 @@ fn an_ended_server_leaves_no_socket() {
         assert!(sockets.iter().all(|socket| !socket.exists()));
     }
 }
+
+/// A file that never ends is refused with its limit.
+#[test]
+fn endless_files_are_refused() {
+    let limit = format!("more than {} bytes", 64 << 20);
+    refused(&["--socket", "a", "--topology", "/dev/zero"], &limit);
+    refused(&["--socket", "a", "--partitions", "/dev/zero"], &limit);
+    refused(&["--socket", "a", "--settings", "/dev/full"], "larger than 65536 bytes");
+}
