@@ -10,6 +10,7 @@
 //! waits for something else should call the latter from time to time, because a peer that missed an answer asks again.
 
 mod services;
+mod texts;
 mod ways;
 
 use crate::Failure;
@@ -34,6 +35,7 @@ use bareverbs_serve::network::Ports;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
+use texts::{NO_ANSWER, NOBODY_ASKS, PEER_LEFT, TOO_MANY, reason_text, silence};
 
 /// Hop limit of messages and connections, as Linux sets it for RoCE.
 const HOPS: u8 = 64;
@@ -97,7 +99,9 @@ impl OwnPort {
             }
             return Ok(Self { gid: device.infiniband_gid(0)?, ips, subnet: subnet(device.port()?.lid)? });
         }
-        let entry = seat.gids.get(usize::from(gid_index)).context("the port has no address")?;
+        let entry = seat.gids.get(usize::from(gid_index)).with_context(|| {
+            format!("the port has no GID at index {gid_index}: choose another with -x (`bareverbs gids` lists them)")
+        })?;
         if entry.version != RoceVersion::Version2 {
             bail!(
                 "RDMA CM needs RoCE version 2, but GID index {gid_index} has another version: choose another index with -x"
@@ -360,7 +364,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         self.way(offer.path)?;
         loop {
             let now = self.hal().now();
-            let id = self.manager.connect(now, &offer).context("there are too many connections")?;
+            let id = self.manager.connect(now, &offer).context(TOO_MANY)?;
             match self.wait_for_answer(id, deadline)? {
                 News::Replied(_) => return self.agreement(id, parameters),
                 News::Rejected(message) if is_passing(&message) && self.hal().now() < deadline => {
@@ -371,7 +375,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
                     peer.ip,
                     reason_text(message.get(reject::REASON))
                 ),
-                news => bail!("{} did not answer at RDMA CM port {port} ({news:?})", peer.ip),
+                news => bail!("{} at RDMA CM port {port} {}", peer.ip, silence(&news)),
             }
         }
     }
@@ -419,7 +423,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
             if now > deadline {
                 self.manager.destroy(now, id);
                 self.flush()?;
-                bail!("the peer did not answer a request of RDMA CM within {}", self.timeout);
+                bail!("the peer did not answer a request of RDMA CM within {}{NO_ANSWER}", self.timeout);
             }
             self.rest();
         }
@@ -437,7 +441,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
     /// Reports that the queue pair of a call is connected.
     pub(crate) fn ready(&mut self, id: CommunicationId) -> Result<()> {
         if self.manager.ready(id).is_err() {
-            bail!("the peer has ended the connection before it began");
+            bail!("the peer has ended the connection before it began{PEER_LEFT}");
         }
         self.step()
     }
@@ -455,7 +459,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
                 }
             }
             if self.hal().now() > deadline {
-                bail!("no connection request of RDMA CM arrived within {}", self.timeout);
+                bail!("no connection request of RDMA CM arrived within {}{NOBODY_ASKS}", self.timeout);
             }
             self.rest();
         }
@@ -483,13 +487,15 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         };
         let now = self.hal().now();
         if self.manager.accept(now, agreement.id, &acceptance).is_err() {
-            bail!("the peer has given up its request for a connection");
+            bail!("the peer has given up its request for a connection{PEER_LEFT}");
         }
         self.step()
     }
 
     fn agreement(&self, id: CommunicationId, parameters: &ConnectionParameters) -> Result<Agreement> {
-        let connection = self.manager.get(id).context("the connection has ended before it began")?;
+        let connection = self.manager.get(id);
+        let connection = connection
+            .with_context(|| format!("the peer has ended the connection before it began{PEER_LEFT}"))?;
         let (Terms { remote_qpn, receive_psn, send_psn, path_mtu, .. }, path) =
             (connection.terms, connection.path);
         let reads =
@@ -568,19 +574,6 @@ impl<H: Hal> Drop for ConnectionManager<'_, H> {
 fn is_passing(message: &Message) -> bool {
     let passing = [reason::INVALID_SERVICE_ID, reason::STALE_CONNECTION].map(u64::from);
     passing.contains(&message.get(reject::REASON))
-}
-
-/// The text for a rejection reason (IBTA v1.4 §12.6.7.2).
-fn reason_text(number: u64) -> String {
-    let known = [
-        (reason::NO_RESOURCES, "it has no room for another connection"),
-        (reason::TIMEOUT, "it has given up"),
-        (reason::INVALID_SERVICE_ID, "nobody listens there"),
-        (reason::STALE_CONNECTION, "it still has an earlier connection of this queue pair"),
-        (reason::CONSUMER, "its program rejected the connection"),
-    ];
-    let found = known.iter().find(|(reason, _)| u64::from(*reason) == number);
-    found.map_or_else(|| format!("reason {number}"), |(reason, text)| format!("{text} (reason {reason})"))
 }
 
 /// The IP address of a RoCE GID.

@@ -1,6 +1,7 @@
 //! Datagram services (IBTA v1.4 §12.11): a sender asks for the queue pair behind a port, and learns its
 //! number and Q_Key. This makes no connection, so there is nothing to disconnect.
 
+use super::texts::{NOBODY_ASKS, TOO_MANY, silence};
 use super::{
     AnsweredRequest, CmPeer, ConnectionManager, ConnectionParameters, DATAGRAM_Q_KEY, DatagramAgreement,
     HOPS, MOST_REQUESTS, NOT_YET, QueueEnd,
@@ -63,10 +64,10 @@ impl<H: Hal> ConnectionManager<'_, H> {
         self.way(path)?;
         loop {
             let now = self.hal().now();
-            let id = self.manager.resolve_service(now, &offer).context("there are too many connections")?;
+            let id = self.manager.resolve_service(now, &offer).context(TOO_MANY)?;
             let message = match self.wait_for_answer(id, deadline)? {
                 News::ServiceResolved(message) => message,
-                news => bail!("{} did not answer at RDMA CM port {port} for datagrams ({news:?})", peer.ip),
+                news => bail!("{} at RDMA CM port {port} of datagrams {}", peer.ip, silence(&news)),
             };
             match message.get8(service_reply::STATUS) {
                 SERVED => {
@@ -101,7 +102,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
                 }
             }
             if self.hal().now() > deadline {
-                bail!("no service request of RDMA CM arrived within {}", self.timeout);
+                bail!("no service request of RDMA CM arrived within {}{NOBODY_ASKS}", self.timeout);
             }
             self.rest();
         }
