@@ -172,18 +172,18 @@ impl Traffic {
         let receive = [self.receiver.memory.slice(0, MESSAGE).context("a receive")?];
         let receive = ReceiveRequest::new(self.messages, &receive);
         if self.config.ready {
-            self.receiver.queue_pair.post_receive(&receive).map_err(|error| anyhow!("{error:?}"))?;
+            self.receiver.queue_pair.post_receive(&receive).context("posting a receive")?;
         }
         let data = [self.sender.memory.slice(0, MESSAGE).context("a message")?];
         let send = WorkRequest::send(self.messages, &data);
-        self.sender.queue_pair.post_send(&send).map_err(|error| anyhow!("{error:?}"))?;
+        self.sender.queue_pair.post_send(&send).context("posting a SEND")?;
         if !self.config.ready {
             let hal = self.sender.device.hal();
             let until = hal.now() + Duration::from_micros(100);
             while hal.now() < until {
                 hal.relax(until);
             }
-            self.receiver.queue_pair.post_receive(&receive).map_err(|error| anyhow!("{error:?}"))?;
+            self.receiver.queue_pair.post_receive(&receive).context("posting a receive")?;
         }
         self.sender.complete()?;
         self.receiver.complete()?;
@@ -199,7 +199,7 @@ impl Traffic {
         let region = &self.receiver.memory;
         let beyond = RemoteSlice { address: region.address() + region.len() as u64, ..region.remote(0) };
         let write = WorkRequest::write_inline(self.messages, &[1; 8], beyond);
-        self.sender.queue_pair.post_send(&write).map_err(|error| anyhow!("{error:?}"))?;
+        self.sender.queue_pair.post_send(&write).context("posting a WRITE")?;
         match self.sender.complete() {
             Err(_) => Ok(()),
             Ok(()) => Err(anyhow!("the peer let a WRITE beyond its memory pass")),
@@ -213,8 +213,7 @@ impl End {
         let hal = self.device.hal();
         let deadline = hal.now() + TIMEOUT;
         loop {
-            let polled = self.completions.poll_one().map_err(|error| anyhow!("{error:?}"))?;
-            match polled {
+            match self.completions.poll_one().context("polling for a completion")? {
                 Some(completion) if completion.status == WorkCompletionStatus::Success => return Ok(()),
                 Some(completion) => return Err(anyhow!("the connection broke: {}", completion.status)),
                 None if hal.now() >= deadline => {
@@ -243,7 +242,7 @@ const fn mac(number: u8) -> MacAddress {
 }
 
 fn unconnected(hal: SimHal<Nic>, number: u8) -> anyhow::Result<Unconnected> {
-    let device = Rc::new(Device::open(hal, DeviceConfig::default()).map_err(|error| anyhow!("{error}"))?);
+    let device = Rc::new(Device::open(hal, DeviceConfig::default())?);
     let gid = Gid::from_ipv4([10, 0, 0, number]);
     device.set_gid(0, GidEntry::roce_v2(gid, mac(number))).context("setting an address")?;
     let domain = ProtectionDomain::allocate(device.clone()).context("a protection domain")?;
