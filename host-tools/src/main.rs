@@ -5,7 +5,7 @@ use bareverbs_tools::{
     Failure, advise, advise_check, demo, devinfo, doctor, dpu, explain, gids, inject, ipoib, kernel,
     link_type, manual, monitor, offload_figures, perf, ping, report, run, serve, vfio,
 };
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// RDMA verbs for mlx5-class NICs without the kernel, a simulated NIC to run them on, and the tools for both.
@@ -65,8 +65,23 @@ enum Subcommands {
     Man(manual::ManArguments),
 }
 
+/// Parses the command line.
+fn parse() -> Command {
+    let matches = with_negative_numbers(Command::command()).get_matches();
+    Command::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Lets every option take a negative number, so that its own check says which numbers are possible. No option has a digit as its name.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let take = |option: Arg| {
+        let takes_value = !option.is_positional() && option.get_action().takes_values();
+        option.allow_negative_numbers(takes_value)
+    };
+    command.mut_args(take).mut_subcommands(with_negative_numbers)
+}
+
 fn main() -> ExitCode {
-    let outcome = match Command::parse().subcommand {
+    let outcome = match parse().subcommand {
         Subcommands::Demo(arguments) => demo::run(&arguments),
         Subcommands::Serve(arguments) => serve::run(&arguments).map(|()| true),
         Subcommands::Run(arguments) => run::run(&arguments).map(|()| true),

@@ -46,10 +46,10 @@ pub struct DemoArguments {
     #[arg(long, value_enum, default_value_t)]
     pub header: Header,
     /// Seed of all random choices. The same seed gives the same digest.
-    #[arg(long, default_value_t = 1, value_parser = parse_seed, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1, value_parser = parse_seed)]
     pub seed: u64,
     /// Fraction of frames lost on every link, from 0 to less than 1.
-    #[arg(long, default_value_t = 0.0, value_parser = parse_loss, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0.0, value_parser = parse_loss)]
     pub loss: f64,
     /// Write all frames to this file, as pcapng.
     #[arg(long, value_name = "FILE")]

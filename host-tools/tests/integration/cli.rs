@@ -55,6 +55,23 @@ fn refused(arguments: &[&str], complaint: &str) {
     assert!(output.stdout.is_empty());
 }
 
+/// Every option checks a negative number itself, so that the message is about the number.
+#[test]
+fn negative_numbers_are_refused_as_values() {
+    for (words, complaint) in [
+        ("ping -i -5 peer", "invalid value '-5' for '--interval"),
+        ("ping -p -5 peer", "-5 is not in 1..=65535"),
+        ("serve --socket a --seed -1", "invalid value '-1'"),
+        ("advise --hops -3", "invalid value '-3'"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_bareverbs")).args(words.split(' ')).output();
+        let output = output.expect("the command can be started");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(complaint) && !error.contains("-- -"), "{words}: {error}");
+    }
+}
+
 #[track_caller]
 fn check(found: &Value, rows: u64) {
     assert_eq!(found["rows"], rows);
