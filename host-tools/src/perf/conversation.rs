@@ -76,6 +76,7 @@ impl SeatedTask for Conversation<'_> {
         };
         let mtu = path_mtu(device, self.plan)?;
         let (bytes, timeout) = (bytes_of(mtu), self.plan.timeout);
+        self.plan.for_mtu(bytes).map_err(Failure::Input)?;
         let cm = match &self.meeting {
             Meeting::Cm(meeting) => Some(CmSide::open(device, seat, self.plan, meeting, mtu)?),
             Meeting::Connect(_) | Meeting::Accept(_) => None,
@@ -92,8 +93,9 @@ impl SeatedTask for Conversation<'_> {
         };
         // There was no peer, or it does not speak this protocol: no test has begun.
         let session = session.map_err(Failure::Input)?;
-        let plan = self.plan.for_mtu(session.mtu())?;
-        let bench = Bench::set_up(device, seat, &plan, plan.is_client(role == Role::Client))?;
+        let plan = self.plan.for_mtu(session.mtu()).map_err(Failure::Input)?;
+        let bench = Bench::set_up(device, seat, &plan, plan.is_client(role == Role::Client));
+        let bench = bench.map_err(Failure::Input)?;
         let end = TestEnd { plan: &plan, seat, session, cm: cm.as_ref(), role, bench, live: self.live };
         Ok(end.run()?)
     }

@@ -27,7 +27,7 @@ pub(crate) fn run(plan: &TestPlan) -> Result<PerfOutcome, Failure> {
     plan.gid_index(&seat(&client)?).map_err(Failure::Input)?;
     check_partition(&client, plan).map_err(Failure::Input)?;
     let mtu = path_mtu(&client, plan)?;
-    Ok(measure(plan, mtu, &client, &server)?)
+    measure(plan, mtu, &client, &server)
 }
 
 /// The client's device and the server's.
@@ -86,7 +86,7 @@ pub(crate) fn in_partitions(plan: &TestPlan, partition_keys: &[u16]) -> Result<P
     world.run_until(world.now() + bareverbs_prm::time::Duration::from_secs(3));
     let [client, server] = devices;
     check_partition(&client, plan).map_err(Failure::Input)?;
-    Ok(measure(plan, path_mtu(&client, plan)?, &client, &server)?)
+    measure(plan, path_mtu(&client, plan)?, &client, &server)
 }
 
 fn seat<H: Hal>(device: &Device<H>) -> Result<Seat> {
@@ -102,10 +102,11 @@ fn measure<H: Hal>(
     mtu: PathMtu,
     client: &Device<H>,
     server: &Device<H>,
-) -> Result<PerfOutcome> {
-    let plan = &plan.for_mtu(bytes_of(mtu))?;
+) -> Result<PerfOutcome, Failure> {
+    let plan = &plan.for_mtu(bytes_of(mtu)).map_err(Failure::Input)?;
     let seats = [seat(client)?, seat(server)?];
-    let (mut left, mut right) = connected(plan, mtu, &seats, [client, server])?;
+    let ends = connected(plan, mtu, &seats, [client, server]);
+    let (mut left, mut right) = ends.map_err(Failure::Input)?;
     data::fill(plan, true, &left)?;
     data::fill(plan, false, &right)?;
     let mut rows = Vec::new();

@@ -149,6 +149,22 @@ fn a_missing_peer_is_reported_with_the_place_of_the_search() {
     assert!(refusal(&["127.0.0.1"]).contains("nobody listens at 127.0.0.1:9"));
 }
 
+/// A test that cannot begin has exit status 2, also when the device is open already.
+#[test]
+fn a_test_beyond_the_device_is_refused_before_the_first_message() {
+    let here = std::env::temp_dir();
+    for (words, reason) in [
+        ("send lat -c UD -s 5000", "a datagram holds at most a path MTU"),
+        ("write bw -e --vector 9999", "interrupt vector 9999 (-X)"),
+        ("write bw -s 1073741824 -q 64", "choose a smaller -s or -q"),
+        ("write bw --rate_limit -1", "invalid value '-1'"),
+    ] {
+        let output = output_of(&here, &[&["perf"], &words.split(' ').collect::<Vec<_>>()[..]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(reason), "{words}: {said}");
+    }
+}
+
 /// A test that cannot begin has exit status 2, and an unwritable output is reported before the test.
 #[test]
 fn impossible_tests_are_refused_before_they_start() {

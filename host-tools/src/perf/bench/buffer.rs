@@ -3,9 +3,9 @@
 //! belongs to no queue pair.
 
 use crate::perf::plan::TestPlan;
-use anyhow::{Context as _, Result};
-use bareverbs_core::hal::Hal;
-use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, MemorySlice};
+use anyhow::{Result, anyhow};
+use bareverbs_core::hal::{Hal, HalError};
+use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, MemorySlice, RegisterError};
 use bareverbs_core::protection_domain::ProtectionDomain;
 use bareverbs_core::{Device, RangeError};
 use bareverbs_prm::ids::Mkey;
@@ -32,8 +32,14 @@ impl<'d, H: Hal> Buffer<'d, H> {
         let (count, rooms) = if plan.run.region_each { (queue_pairs, 2) } else { (1, 2 * queue_pairs) };
         let allocate = |_| {
             let bytes = rooms * room + more;
-            MemoryRegion::allocate(domain, bytes, access)
-                .with_context(|| format!("a buffer of {bytes} bytes"))
+            MemoryRegion::allocate(domain, bytes, access).map_err(|error| match error {
+                RegisterError::Memory(HalError::OutOfDmaMemory { .. }) => {
+                    anyhow!(
+                        "the device has no memory for a buffer of {bytes} bytes: choose a smaller -s or -q"
+                    )
+                }
+                error => anyhow!(error).context(format!("a buffer of {bytes} bytes")),
+            })
         };
         Ok(Self { regions: (0..count).map(allocate).collect::<Result<_>>()?, room })
     }
