@@ -9,7 +9,7 @@ pub mod settings;
 use crate::Failure;
 use crate::output::{json_object, print};
 use anyhow::{Context as _, anyhow};
-use bareverbs_hal::pci::Address;
+use bareverbs_hal::pci::{Address, Tree};
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::json;
 use settings::{CardSettings, LinkType};
@@ -34,6 +34,9 @@ pub struct LinkTypeArguments {
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
+    /// Another root of the file system, for tests.
+    #[arg(long, hide = true, default_value = "/")]
+    root: PathBuf,
 }
 
 /// Link types on the command line.
@@ -55,7 +58,13 @@ impl From<Choice> for LinkType {
 }
 
 /// Shows or sets the link type.
+///
+/// # Errors
+/// [`Failure::Input`] if this machine has no such card, or the file holds no settings.
 pub fn run(arguments: &LinkTypeArguments) -> Result<bool, Failure> {
+    if let Some(device) = arguments.device {
+        Tree::at(&arguments.root).function(device).map_err(|error| Failure::Input(error.into()))?;
+    }
     print(&execute(arguments)?)?;
     Ok(true)
 }
@@ -172,6 +181,21 @@ mod tests {
         let text = shown(&["eth", "--device", "3b:00.0"]);
         assert!(text.contains("mstconfig -d 0000:3b:00.0 set LINK_TYPE_P1=2"), "{text}");
         assert!(text.contains("mstfwreset -d 0000:3b:00.0 reset"), "{text}");
+    }
+
+    #[test]
+    fn a_card_that_this_machine_does_not_have_is_refused() {
+        let root = tempfile::tempdir().expect("a directory");
+        let words = ["--device", "3b:00.0", "--root", root.path().to_str().expect("text")];
+        let arguments = parse(&words).expect("arguments");
+        let Err(Failure::Input(error)) = run(&arguments) else { panic!("there is no card") };
+        assert!(error.to_string().starts_with("there is no PCI function 0000:3b:00.0"), "{error}");
+        let device = root.path().join("sys/bus/pci/devices/0000:3b:00.0");
+        std::fs::create_dir_all(&device).expect("a directory");
+        for (name, text) in [("vendor", "0x15b3"), ("device", "0x1017"), ("class", "0x020000")] {
+            std::fs::write(device.join(name), text).expect("written");
+        }
+        assert!(run(&arguments).is_ok_and(|good| good));
     }
 
     #[test]
