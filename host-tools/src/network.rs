@@ -237,6 +237,9 @@ fn choose_lid(asked: Option<u16>, before: Option<u16>, others: &[VirtualHost]) -
     }
 }
 
+/// Write permission of the group and of others.
+const WRITE_OF_OTHERS: u32 = 0o022;
+
 /// The user's own directory for files that do not survive a reboot.
 pub(crate) fn home() -> Result<PathBuf> {
     let own = rustix::process::getuid().as_raw();
@@ -247,16 +250,44 @@ pub(crate) fn home() -> Result<PathBuf> {
     fs::DirBuilder::new().mode(0o700).recursive(true).create(&home).with_context(|| {
         format!("cannot make {}; set XDG_RUNTIME_DIR to a directory of your own", home.display())
     })?;
-    let about = fs::symlink_metadata(&home).with_context(|| format!("cannot read {}", home.display()))?;
-    if !about.is_dir() || about.uid() != own {
-        bail!("{} belongs to another user; set XDG_RUNTIME_DIR to a directory of your own", home.display());
-    }
+    check_home(&home, own)?;
     Ok(home)
+}
+
+/// Refuses a directory into which others could put files.
+fn check_home(home: &Path, own: u32) -> Result<()> {
+    let about = fs::symlink_metadata(home).with_context(|| format!("cannot read {}", home.display()))?;
+    let shown = home.display();
+    if !about.is_dir() || about.uid() != own {
+        bail!("{shown} belongs to somebody else; set XDG_RUNTIME_DIR to a directory of your own");
+    }
+    if about.mode() & WRITE_OF_OTHERS != 0 {
+        bail!(
+            "others may write to {shown} (mode {:03o}): `chmod go-w {shown}`, or set XDG_RUNTIME_DIR to a directory of your own",
+            about.mode() & 0o777
+        );
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_home_that_others_may_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let home = tempfile::tempdir().expect("a directory");
+        let own = rustix::process::getuid().as_raw();
+        for (mode, is_own) in [(0o700, true), (0o755, true), (0o770, false), (0o777, false)] {
+            fs::set_permissions(home.path(), fs::Permissions::from_mode(mode)).expect("changed");
+            let checked = check_home(home.path(), own);
+            assert_eq!(checked.is_ok(), is_own, "{mode:o}: {checked:?}");
+        }
+        let error = check_home(home.path(), own).expect_err("all may write").to_string();
+        assert!(error.contains("(mode 777): `chmod go-w "), "{error}");
+        assert!(check_home(home.path(), own + 1).is_err(), "it is ours");
+    }
 
     #[test]
     fn settings_of_an_ended_host_are_named_unless_others_are_asked_for() {
