@@ -11,7 +11,7 @@ pub(crate) mod conversation;
 mod data;
 mod figures;
 mod foreign;
-mod interrupt;
+pub(crate) mod interrupt;
 mod lane;
 mod live;
 mod output_arguments;
@@ -44,6 +44,7 @@ use output_arguments::OutputArguments;
 use plan::TestPlan;
 use report::TestContext;
 use run::{PerfOutcome, SizeRow};
+use signal_hook::consts::SIGINT;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
@@ -136,7 +137,7 @@ fn alone(arguments: &PerfArguments, plan: &TestPlan) -> Result<PerfOutcome, Fail
 fn with_peer(arguments: &PerfArguments, plan: &TestPlan, live: LiveRows<'_>) -> Result<PerfOutcome, Failure> {
     let (seat, port) = (&arguments.seat, arguments.port());
     if plan.endless {
-        interrupt::watch().map_err(Failure::Run)?;
+        interrupt::watch(&[SIGINT]).map_err(Failure::Run)?;
     }
     if seat.host().is_none() && matches!(seat.device, DeviceSelector::Simulated(_)) {
         return Err(Failure::Input(anyhow!(

@@ -6,6 +6,7 @@ use super::outcome::PingOutcome;
 use super::prober::{Probe, ProbeSchedule, Prober};
 use crate::Failure;
 use crate::general_services::{Arrived, DEPTH, GeneralServices};
+use crate::perf::interrupt;
 use crate::seat::{Seat, SeatedTask};
 use anyhow::{Context as _, Result, anyhow, bail};
 use bareverbs_core::address_handle::{Destination, GENERAL_SERVICES_Q_KEY, GENERAL_SERVICES_QPN};
@@ -147,7 +148,7 @@ impl SeatedTask for LidPinger<'_> {
     }
 }
 
-/// Answers `ibping` until nobody has sent a request for a while; returns the number of answers.
+/// Answers `ibping` until nobody has sent a request for a while, or a signal ends it; returns the number of answers.
 pub(super) struct LidResponder {
     pub(super) timeout: Duration,
 }
@@ -160,7 +161,7 @@ impl SeatedTask for LidResponder {
         eprintln!("answering ibping at LID {}", device.port().map_err(anyhow::Error::from)?.lid);
         let (hal, name) = (device.hal(), own_name());
         let (mut waiting, mut answered, mut last) = (VecDeque::new(), 0, hal.now());
-        while hal.now().since(last) < self.timeout {
+        while hal.now().since(last) < self.timeout && !interrupt::is_wanted() {
             // Requests that cannot be answered yet stay in the receive queue, which limits them.
             if waiting.len() < DEPTH as usize {
                 waiting.extend(take(&mut services)?);
@@ -179,7 +180,9 @@ impl SeatedTask for LidResponder {
             hal.relax(hal.now() + seat.rest);
         }
         match answered {
-            0 => Err(Failure::Input(anyhow!("no request arrived within {} (--peer-timeout)", self.timeout))),
+            0 if !interrupt::is_wanted() => {
+                Err(Failure::Input(anyhow!("no request arrived within {} (--peer-timeout)", self.timeout)))
+            }
             _ => Ok(answered),
         }
     }

@@ -6,9 +6,10 @@ use super::prober::{DEPTH, Probe, ProbeSchedule, Prober, SIZE};
 use crate::Failure;
 use crate::perf::bench::Bench;
 use crate::perf::conversation::bytes_of;
+use crate::perf::interrupt;
 use crate::perf::plan::{TestPlan, Transport};
 use crate::seat::{Seat, SeatedTask};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use bareverbs_core::Device;
 use bareverbs_core::hal::Hal;
 use bareverbs_perftest::exchange::{Destination, Session};
@@ -106,8 +107,14 @@ impl<H: Hal> ProbeLink<'_, '_, H> {
 fn resting<H: Hal>(hal: &H) -> impl FnMut() -> Result<()> + '_ {
     || {
         hal.relax(hal.now() + REST);
-        Ok(())
+        go_on()
     }
+}
+
+/// An error once a signal asks the answering end to end. The other end does not watch for signals.
+fn go_on() -> Result<()> {
+    ensure!(!interrupt::is_wanted(), "a signal has ended the wait");
+    Ok(())
 }
 
 const fn mark(transport: Transport) -> u64 {
@@ -162,7 +169,7 @@ impl<H: Hal> Probe for ProbeLink<'_, '_, H> {
     }
 }
 
-/// Answers until the peer leaves; returns the number of answers.
+/// Answers until the peer leaves or a signal ends it; returns the number of answers.
 pub(super) struct PeerResponder<'a> {
     pub(super) plan: &'a TestPlan,
     pub(super) listener: Listener,
@@ -172,11 +179,14 @@ impl SeatedTask for PeerResponder<'_> {
     type Output = u64;
 
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<u64, Failure> {
-        let (mut session, mut link) =
-            begin(self.plan, device, seat, &Rendezvous::Accept(&self.listener)).map_err(Failure::Input)?;
+        let begun = begin(self.plan, device, seat, &Rendezvous::Accept(&self.listener));
+        let (mut session, mut link) = match begun {
+            Err(_) if interrupt::is_wanted() => return Ok(0),
+            begun => begun.map_err(Failure::Input)?,
+        };
         let (own, hal) = (link.own, device.hal());
         let (mut answered, mut waiting) = (0, VecDeque::new());
-        session.hand_shake(&own, &mut || {
+        let ended = session.hand_shake(&own, &mut || {
             // Probes that cannot be answered yet stay in the receive queue, which limits them.
             match waiting.len() < DEPTH as usize {
                 true => waiting.extend(link.take()?),
@@ -188,9 +198,12 @@ impl SeatedTask for PeerResponder<'_> {
                 answered += 1;
             }
             hal.relax(hal.now() + seat.rest);
-            Ok(())
-        })?;
-        Ok(answered)
+            go_on()
+        });
+        match ended {
+            Err(error) if !interrupt::is_wanted() => Err(Failure::Run(error)),
+            _ => Ok(answered),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod tally;
 use crate::Failure;
 use crate::output::{json_object, print};
 use crate::perf::bench::device_config;
+use crate::perf::interrupt;
 use crate::perf::plan::{Amount, Measure, Operation, TestPlan, Transport};
 use crate::perf::run_options::RunControl;
 use crate::place::DeviceSelector;
@@ -28,6 +29,7 @@ use general::{LidPinger, LidResponder};
 use meeting::{PeerPinger, PeerResponder};
 use outcome::{PingContext, PingOutcome};
 use prober::{DEPTH, ProbeSchedule, SIZE};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::net::Ipv4Addr;
 
 /// How probes travel.
@@ -61,7 +63,8 @@ pub struct PingArguments {
     /// network.
     #[arg(required_unless_present = "server")]
     peer: Option<String>,
-    /// Answer the next peer and exit; with -c MAD answer everyone, until --peer-timeout has passed without a request.
+    /// Answer the next peer and exit; with -c MAD answer everyone, until --peer-timeout has passed without a request. Ctrl-C (SIGINT) or
+    /// SIGTERM ends it too.
     #[arg(long, visible_alias = "listen", conflicts_with = "peer")]
     server: bool,
     #[command(flatten)]
@@ -107,6 +110,7 @@ pub fn run(arguments: &PingArguments) -> Result<bool, Failure> {
 }
 
 fn answer_lids(arguments: &PingArguments) -> Result<bool, Failure> {
+    interrupt::watch(&[SIGINT, SIGTERM])?;
     let responder = LidResponder { timeout: Duration::from_secs(arguments.peer_timeout) };
     let answered = arguments.seat.with_device(DeviceConfig::default(), responder)?;
     eprintln!("{answered} probes answered");
@@ -120,6 +124,7 @@ fn ask_lid(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
 }
 
 fn answer(arguments: &PingArguments) -> Result<bool, Failure> {
+    interrupt::watch(&[SIGINT, SIGTERM])?;
     let plan = arguments.plan();
     let listener = Listener::bind_to((Ipv4Addr::UNSPECIFIED, arguments.port).into());
     let listener = listener.context("choose another port with -p, at both ends").map_err(Failure::Input)?;

@@ -2,6 +2,7 @@
 
 use crate::support;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Output;
@@ -163,7 +164,7 @@ fn management_datagrams_are_answered_from_lid_to_lid() {
     wait_for(&here.join("other"), "the second device is not served");
     let ping =
         |words: &str| bareverbs(here, &["ping", "-c", "MAD"]).args(words.split(' ')).output().expect("it");
-    let mut answerer = bareverbs(here, &["ping", "-c", "MAD", "--server", "--peer-timeout", "5"]);
+    let mut answerer = bareverbs(here, &["ping", "-c", "MAD", "--server"]);
     let mut answerer = answerer.args(["--device", "vfio-user:other"]).spawn().expect("the program");
     let mut words = BufReader::new(answerer.stderr.take().expect("a pipe"));
     let mut ready = String::new();
@@ -189,9 +190,26 @@ fn management_datagrams_are_answered_from_lid_to_lid() {
         assert!(output.status.code() == Some(2) && said(&output).contains(reason), "{words}: {output:?}");
     }
     let mut answered = String::new();
+    kill_process(Pid::from_child(&answerer), Signal::INT).expect("it runs");
     words.read_to_string(&mut answered).expect("a pipe");
     assert!(answerer.wait().expect("the program").success(), "{answered}");
     assert!(answered.contains("5 probes answered"), "{answered}");
+}
+
+#[test]
+fn a_signal_ends_an_end_that_waits_for_its_peer() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let hosts = Hosts::new();
+        let mut answerer =
+            hosts.on("a", &["ping", "--server", "-p", &free_port()]).spawn().expect("the program");
+        let mut words = BufReader::new(answerer.stderr.take().expect("a pipe"));
+        let mut said = String::new();
+        words.read_line(&mut said).expect("a pipe");
+        kill_process(Pid::from_child(&answerer), signal).expect("it runs");
+        words.read_to_string(&mut said).expect("a pipe");
+        assert_eq!(answerer.wait().expect("the program").code(), Some(0), "{said}");
+        assert!(said.contains("0 probes answered"), "{said}");
+    }
 }
 
 #[test]
