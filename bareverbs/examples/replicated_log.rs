@@ -3,7 +3,6 @@
 //! `cargo run -p bareverbs --features cluster --example replicated_log`
 
 use bareverbs::cluster::{Exploration, Host, SimCluster, Station, TaskResult, TestResult, Trial, explore};
-use bareverbs::prelude::*;
 use bareverbs::prm::time::Duration;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -5,7 +5,6 @@ use bareverbs::cluster::{
     Failure, FailureCause, Fault, FaultKind, SimCluster, Station, TaskResult, TestResult, Trial, explore,
     find_failure,
 };
-use bareverbs::prelude::*;
 use bareverbs::prm::time::Duration;
 use bareverbs::sim::LinkConfig;
 use std::cell::{Cell, RefCell};

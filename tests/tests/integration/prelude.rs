@@ -39,10 +39,14 @@ fn the_prelude_has_the_words_of_a_first_program() {
 /// The facade names each place that a driver can run in, by one feature each.
 #[test]
 fn the_facade_names_every_place() {
-    fn is_place<H: Hal>() -> bool {
-        true
+    fn size_of_place<H: Hal>() -> usize {
+        size_of::<H>()
     }
-    assert!(is_place::<bareverbs::sim::SimHal>() && is_place::<bareverbs::real_time::RealTimeHal>());
-    assert!(is_place::<bareverbs::vfio::VfioHal>() && is_place::<bareverbs::vfio_user::VfioUserHal>());
-    assert!(is_place::<bareverbs::uverbs::UverbsHal>());
+    let sizes = [
+        size_of_place::<bareverbs::sim::SimHal>(),
+        size_of_place::<bareverbs::uverbs::UverbsHal>(),
+        size_of_place::<bareverbs::vfio::VfioHal>(),
+        size_of_place::<bareverbs::vfio_user::VfioUserHal>(),
+    ];
+    assert!(sizes.iter().all(|size| *size > 0));
 }
