@@ -2,7 +2,7 @@
 //! (IBTA v1.4 §13.4.7).
 
 use super::directory::{Directory, own_port};
-use super::{Subnet, WAITING, local_route};
+use super::{Subnet, local_route};
 use crate::wire::Packet;
 use crate::wire::infiniband::{destination_lid, parse};
 use crate::wire::management::{GENERAL_SERVICES_QKEY, GeneralPacket, Method, SIZE, class, status};
@@ -51,10 +51,9 @@ impl Subnet {
     /// The response leaves through the ingress port, unless a port towards the requester is known.
     fn answer_general(&mut self, ingress: usize, request: &GeneralPacket, response: &[u8; SIZE]) {
         let exit = request.source_lid().and_then(|lid| self.tables.exit(lid)).unwrap_or(ingress);
-        if let Some((frame, icrc)) =
-            request.response_frame(response).filter(|_| self.responses.len() < WAITING)
-        {
-            self.responses.push_back((exit, frame.into_bytes(), icrc));
+        let Some(frame) = request.response_frame(response) else { return };
+        if !self.queue(exit, frame) {
+            self.counters.has_no_room(exit);
         }
     }
 
@@ -65,6 +64,7 @@ impl Subnet {
         let directory = Directory::new(&managing.manager, &self.agent).with(&managing.groups, info);
         let tables = &self.tables;
         managing.administration.handle_packet(now, request, &directory, |lid| !tables.has_group(lid));
+        self.losses.add(managing.administration.take_losses());
         self.fill_groups(now);
         true
     }

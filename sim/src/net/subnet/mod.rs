@@ -23,6 +23,7 @@ mod forwarding_plan;
 mod general_services;
 mod lanes;
 mod lids;
+mod losses;
 mod manager;
 mod mastership;
 mod neighbour;
@@ -45,7 +46,7 @@ use crate::wire::infiniband::{
 };
 use crate::wire::management::attributes::Notice;
 use crate::wire::management::{Method, PortState, SubnetPacket, attribute};
-use crate::wire::{LocalRoute, Network, Packet};
+use crate::wire::{FrameBuffer, LocalRoute, Network, Packet};
 use administration::Administration;
 use agent::SwitchAgent;
 use bareverbs_prm::time::Time;
@@ -53,6 +54,7 @@ use directory::Directory;
 use events::{ServiceChange, SubnetEvent, gid_notice, link_notice};
 use forwarding::ForwardingTables;
 use forwarding_plan::GroupPort;
+use losses::ManagementLosses;
 use manager::Manager;
 use mastership::Mastership;
 use port_counters::SwitchPortCounters;
@@ -70,6 +72,7 @@ pub struct Subnet {
     tables: ForwardingTables,
     agent: Box<SwitchAgent>,
     counters: SwitchPortCounters,
+    losses: ManagementLosses,
     managing: Option<Box<Managing>>,
     /// Packets that the agent sends or forwards: port, frame, invariant CRC.
     responses: VecDeque<(usize, Vec<u8>, u32)>,
@@ -97,6 +100,8 @@ pub(super) enum Management {
     Forward(Option<usize>),
     /// Forwarded along its directed route, with the return path recorded.
     Passed,
+    /// Its route continues, but there was no room for it.
+    Dropped,
     /// Malformed, or a directed route that leads nowhere.
     Lost,
 }
@@ -128,6 +133,7 @@ impl Subnet {
             tables: ForwardingTables::default(),
             agent: Box::new(agent),
             counters,
+            losses: ManagementLosses::default(),
             managing: None,
             responses: VecDeque::new(),
             has_packets: false,
@@ -240,6 +246,8 @@ impl Subnet {
         if let Some(managing) = self.master() {
             managing.manager.handle_timeout(now);
             managing.administration.handle_timeout(now);
+            let losses = managing.administration.take_losses();
+            self.losses.add(losses);
         }
         self.watch_master(now);
         self.follow_manager(now);
@@ -325,6 +333,11 @@ impl Subnet {
         &mut self.counters
     }
 
+    /// Packets of the node's agents and of the SM that were neither sent nor answered.
+    pub(super) const fn losses(&self) -> ManagementLosses {
+        self.losses
+    }
+
     fn poll_manager(&mut self) -> Option<(usize, Vec<u8>, u32)> {
         let managing = self.managing.as_mut()?;
         let packet = managing.manager.poll_packet().or_else(|| managing.mastership.poll_packet());
@@ -333,13 +346,14 @@ impl Subnet {
         Some((usize::from(port) - 1, frame.into_bytes(), icrc))
     }
 
-    /// The next packet of the SA. One for a port that has left is dropped.
+    /// The next packet of the SA. One for a port that has left is dropped and counted.
     fn poll_administration(&mut self) -> Option<(usize, Vec<u8>, u32)> {
         loop {
             let (frame, icrc) = self.managing.as_mut()?.administration.poll_packet()?;
             if let Some(port) = self.exit(&frame) {
                 return Some((port, frame.into_bytes(), icrc));
             }
+            self.losses.dropped += 1;
         }
     }
 
@@ -398,38 +412,53 @@ impl Subnet {
 
     fn send_back(&mut self, ingress: u8, packet: &SubnetPacket, asked: &LocalRoute) {
         let exit = self.tables.exit(asked.source).filter(|_| packet.is_lid_routed());
-        self.send(exit.unwrap_or(usize::from(ingress) - 1), packet, asked.source);
-    }
-
-    /// Queues a packet; drops it if the queue is full, as VL 15 of real switches does.
-    fn send(&mut self, port: usize, packet: &SubnetPacket, destination: u16) {
-        if self.responses.len() < WAITING {
-            let (frame, icrc) = packet.to_frame(self.agent.lid(), destination);
-            self.responses.push_back((port, frame.into_bytes(), icrc));
+        let ingress = usize::from(ingress) - 1;
+        if !self.send(exit.unwrap_or(ingress), packet, asked.source) {
+            self.counters.management_dropped(ingress);
         }
     }
 
-    /// Forwards a packet along its directed route. Drops it at a port without a link.
+    /// Queues a packet; false if it is dropped because the queue is full, as VL 15 of real switches does.
+    fn send(&mut self, port: usize, packet: &SubnetPacket, destination: u16) -> bool {
+        let frame = packet.to_frame(self.agent.lid(), destination);
+        self.queue(port, frame)
+    }
+
+    /// Queues a frame with its invariant CRC; counts it and returns false if the queue is full.
+    fn queue(&mut self, port: usize, (frame, icrc): (FrameBuffer, u32)) -> bool {
+        let has_room = self.responses.len() < WAITING;
+        if has_room {
+            self.responses.push_back((port, frame.into_bytes(), icrc));
+        }
+        self.losses.dropped += u64::from(!has_room);
+        has_room
+    }
+
+    /// Forwards a packet along its directed route. It is lost at a port without a link.
     fn pass_on(&mut self, exit: u8, packet: &SubnetPacket) -> Management {
         let is_port =
             exit != 0 && self.agent.port(exit).is_some_and(|info| info.port_state() > PortState::Down as u8);
-        if is_port {
-            self.send(usize::from(exit) - 1, packet, PERMISSIVE_LID);
+        if !is_port {
+            return Management::Lost;
         }
-        if is_port { Management::Passed } else { Management::Lost }
+        self.forward(usize::from(exit) - 1, packet, PERMISSIVE_LID)
     }
 
     /// A directed route that started here, after a LID-routed part, has returned; continues by LID.
     fn send_on(&mut self, lid: u16, packet: &SubnetPacket) -> Management {
         let Some(exit) = self.tables.exit(lid) else { return Management::Lost };
-        self.send(exit, packet, lid);
-        Management::Passed
+        self.forward(exit, packet, lid)
+    }
+
+    fn forward(&mut self, exit: usize, packet: &SubnetPacket, destination: u16) -> Management {
+        if self.send(exit, packet, destination) { Management::Passed } else { Management::Dropped }
     }
 
     fn send_trap(&mut self, now: Time) {
         let Some((trap, manager)) = self.agent.poll_trap(now) else { return };
-        if let Some(exit) = self.tables.exit(manager) {
-            self.send(exit, &trap, manager);
+        match self.tables.exit(manager) {
+            Some(exit) => _ = self.send(exit, &trap, manager),
+            None => self.losses.dropped += 1,
         }
     }
 

@@ -46,6 +46,22 @@ impl SwitchPortCounters {
         }
     }
 
+    /// Counts a response of queue pair 1 that is dropped for lack of room. It would have left on a data lane, so it is
+    /// no `VL15Dropped`.
+    pub(super) fn has_no_room(&mut self, port: usize) {
+        if let Some(counts) = self.counters.get_mut(port) {
+            counts.discards += 1;
+        }
+    }
+
+    /// Counts a packet on VL 15 that came in through a port and could be neither forwarded nor answered for lack of
+    /// room (IBTA v1.4 §16.1.3.5, under `VL15Dropped`).
+    pub(in crate::net) fn management_dropped(&mut self, port: usize) {
+        if let Some(counts) = self.counters.get_mut(port) {
+            counts.management_dropped += 1;
+        }
+    }
+
     /// Counts a packet that no other port leads to.
     pub(in crate::net) fn not_relayed(&mut self, port: usize) {
         if let Some(counts) = self.counters.get_mut(port) {

@@ -60,6 +60,12 @@ pub struct SwitchCounters {
     pub filtered: u64,
     /// Packets for the subnet manager or for agents on its node.
     pub managed: u64,
+    /// Packets of the subnet manager and of agents on its node, and directed routes through it, that were dropped: the
+    /// queue was full, or no port leads to the destination.
+    pub management_dropped: u64,
+    /// Requests to the subnet administration that get no response, because their sender has no LID of the subnet or
+    /// their SM_Key is wrong.
+    pub refused: u64,
     /// Frames whose source address was not learned because the table was full.
     pub not_learned: u64,
     /// Frames dropped at a full egress buffer, counted by the runner.
@@ -159,6 +165,8 @@ impl Switch {
             flooded: 0,
             filtered: 0,
             managed: 0,
+            management_dropped: 0,
+            refused: 0,
             not_learned: 0,
             tail_dropped: 0,
             marked: 0,
@@ -207,7 +215,17 @@ impl Switch {
 
     /// Counters so far.
     pub const fn counters(&self) -> SwitchCounters {
-        self.counters
+        match &self.table {
+            Table::Ethernet(_) => self.counters,
+            Table::InfiniBand(subnet) => {
+                let losses = subnet.losses();
+                SwitchCounters {
+                    management_dropped: losses.dropped,
+                    refused: losses.refused,
+                    ..self.counters
+                }
+            }
+        }
     }
 
     /// Counts a frame that the runner dropped at a port's full egress buffer.
@@ -482,6 +500,7 @@ fn switch_management(
         Management::Forward(exit) => return relayed(subnet, one_of(exit, ingress, counters), ingress),
         Management::Passed => counters.forwarded += 1,
         Management::Taken => counters.managed += 1,
+        Management::Dropped => subnet.counters().management_dropped(ingress),
         Management::Lost => {
             counters.filtered += 1;
             subnet.counters().not_relayed(ingress);

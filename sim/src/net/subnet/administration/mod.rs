@@ -5,7 +5,7 @@
 //! ports' own attributes, `transfer` for responses longer than a datagram, `subscriptions` for event reports.
 //!
 //! **What it may not do.** It serves the standard's records except traces and random forwarding tables. A request with
-//! a wrong SM_Key gets no response.
+//! a wrong SM_Key gets no response, but is counted.
 
 mod components;
 mod groups;
@@ -25,6 +25,7 @@ use super::directory::Directory;
 use super::end_port::EndPort;
 use super::events::SubnetEvent;
 use super::forwarding_plan::GroupPort;
+use super::losses::ManagementLosses;
 use crate::wire::FrameBuffer;
 use crate::wire::management::administration::{
     AdministrationPacket, CLASS_VERSION, LinkRecord, McMemberRecord, NodeRecord, PathRecord, PortInfoRecord,
@@ -76,6 +77,8 @@ pub(super) struct Administration {
     subscriptions: Subscriptions,
     transfers: Transfers,
     responses: VecDeque<(FrameBuffer, u32)>,
+    /// Packets that were neither sent nor answered since the switch last asked.
+    losses: ManagementLosses,
 }
 
 /// A request whose sender is known.
@@ -97,6 +100,7 @@ impl Administration {
             subscriptions: Subscriptions::default(),
             transfers: Transfers::default(),
             responses: VecDeque::new(),
+            losses: ManagementLosses::default(),
         }
     }
 
@@ -126,15 +130,18 @@ impl Administration {
         if is_ours && packet.mad.method() == method::REPORT_RESPONSE {
             return self.subscriptions.handle_response(&datagram, packet.mad.transaction());
         }
+        if !packet.method().has_response() {
+            return;
+        }
         let requester = datagram.source_lid().and_then(|lid| directory.by_lid(lid));
-        let (Some(requester), true) = (requester, packet.method().has_response()) else { return };
+        let Some(requester) = requester else { return self.losses.refused += 1 };
         if !is_ours {
             // There is no agent of the class here, or not of this version of it.
             return self.send(&datagram, &datagram.refused(status::BAD_VERSION));
         }
         let key = packet.sa.sm_key();
         if key != 0 && key != self.sm_key {
-            return;
+            return self.losses.refused += 1;
         }
         let request =
             AdministrationRequest { datagram: &datagram, packet: &packet, requester, is_trusted: key != 0 };
@@ -189,6 +196,11 @@ impl Administration {
     /// The next group whose member ports have changed.
     pub(super) fn poll_group(&mut self, directory: &Directory<'_>) -> Option<(u16, Vec<GroupPort>)> {
         self.groups.poll_change(directory)
+    }
+
+    /// Packets that were neither sent nor answered since the last call.
+    pub(super) fn take_losses(&mut self) -> ManagementLosses {
+        core::mem::take(&mut self.losses)
     }
 
     /// Whether no transfer and no Report is waiting for an acknowledgement.
@@ -307,10 +319,12 @@ impl Administration {
         }
     }
 
-    /// Queues a datagram; drops it if the queue is full. The client will ask again.
+    /// Queues a datagram; drops and counts it if the queue is full. The client will ask again.
     fn push(&mut self, frame: FrameBuffer, icrc: u32) {
         if self.responses.len() < WAITING {
             self.responses.push_back((frame, icrc));
+        } else {
+            self.losses.dropped += 1;
         }
     }
 }

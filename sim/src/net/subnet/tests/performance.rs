@@ -164,3 +164,67 @@ fn classes_without_an_agent_are_refused() {
         }
     }
 }
+
+/// Requirement: IBTA v1.4 §16.1.3.5: VL15Dropped of a port counts the packets on VL 15 that came in there and were
+/// dropped for lack of room.
+#[test]
+fn management_packets_without_room_are_counted() {
+    let (mut switch, agents) = subnet(0);
+    let mut asked = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 5);
+    asked.leave_by(1);
+    let flood = |switch: &mut Switch, port: usize, frame: &[u8]| {
+        (0..WAITING + 6).for_each(|_| switch.handle_frame(Time::ZERO, port, frame));
+        assert_eq!(core::iter::from_fn(|| switch.poll()).count(), WAITING);
+    };
+    flood(&mut switch, 1, &asked.to_frame(0, 0).0);
+    assert_eq!([1, 2].map(|port| counters(&mut switch, &agents, port).vl15_dropped()), [0, 6]);
+    // A directed route of two hops: here, and on through the first port.
+    assert!(asked.leave_along(&[1, 1]));
+    let before = switch.counters();
+    flood(&mut switch, 1, &asked.to_frame(0, 0).0);
+    let after = switch.counters();
+    assert_eq!((after.forwarded - before.forwarded, after.managed - before.managed), (WAITING as u64, 0));
+    assert_eq!((after.filtered - before.filtered, after.management_dropped), (0, 12));
+    assert_eq!(counters(&mut switch, &agents, 2).vl15_dropped(), 12);
+}
+
+/// Responses of queue pair 1 leave on a data lane, so they count as discarded at their egress port.
+#[test]
+fn responses_of_agents_without_room_are_counted() {
+    let (mut switch, agents) = subnet(0);
+    let mut select = PortCounters::new();
+    let performance = request(GET, attribute::PORT_COUNTERS, select.set_port_select(1));
+    let mut administration = super::request(GET, attribute::CLASS_PORT_INFO, 0, &[0_u8; 0]).to_bytes();
+    for (asked, room) in [(performance, WAITING), (administration, 256)] {
+        let frame = general_frame(agents[0].lid, &asked, GENERAL_SERVICES_QKEY, 0xffff);
+        (0..room + 6).for_each(|_| switch.handle_frame(Time::ZERO, 0, &frame));
+        assert_eq!(core::iter::from_fn(|| switch.poll()).count(), room);
+    }
+    let told = counters(&mut switch, &agents, 1);
+    assert_eq!((told.port_xmit_discards(), told.vl15_dropped()), (6, 0));
+    assert_eq!(switch.counters().management_dropped, 12);
+    // The requester leaves before its response does.
+    administration[15] = 9;
+    let frame = general_frame(agents[1].lid, &administration, GENERAL_SERVICES_QKEY, 0xffff);
+    switch.handle_frame(Time::ZERO, 1, &frame);
+    switch.handle_link(Time::ZERO, 1, false);
+    assert_eq!((switch.poll(), switch.counters().management_dropped), (None, 13));
+}
+
+/// Requests to the SA that get no response because of their sender are counted; packets that ask for none are not.
+#[test]
+fn refused_requests_to_the_administration_are_counted() {
+    let (mut switch, agents) = subnet(0);
+    let mut asked = super::request(GET, attribute::CLASS_PORT_INFO, 0, &[0_u8; 0]);
+    let mut refused = |lid: u16, asked: &AdministrationPacket| {
+        let frame = general_frame(lid, &asked.to_bytes(), GENERAL_SERVICES_QKEY, 0xffff);
+        switch.handle_frame(Time::ZERO, 0, &frame);
+        (switch.poll().is_none(), switch.counters().refused)
+    };
+    assert_eq!(refused(agents[0].lid, &asked), (false, 0));
+    assert_eq!(refused(0x3000, &asked), (true, 1), "an unknown sender");
+    asked.sa.set_sm_key(SM_KEY + 1);
+    assert_eq!(refused(agents[0].lid, &asked), (true, 2), "a wrong SM_Key");
+    asked.mad.set_method(method::GET_TABLE | 0x80);
+    assert_eq!([agents[0].lid, 0x3000].map(|lid| refused(lid, &asked)), [(true, 2); 2], "a response");
+}
