@@ -91,6 +91,8 @@ pub(super) struct GroupRequest<'a> {
 #[derive(Debug)]
 pub(super) struct MulticastGroups {
     by_gid: BTreeMap<[u8; 16], MulticastGroup>,
+    /// MGID of each group by its MLID.
+    by_lid: BTreeMap<u16, [u8; 16]>,
     /// Groups whose members changed since the switch last asked.
     changed: BTreeSet<u16>,
     /// Counter for generated MGIDs.
@@ -110,16 +112,20 @@ pub(in crate::net::subnet) struct GroupEvent {
 impl MulticastGroups {
     /// Starts with the IPoIB broadcast group of each of these partitions.
     pub(super) fn new(ip_keys: impl Iterator<Item = u16>) -> Self {
-        let mut groups =
-            Self { by_gid: BTreeMap::new(), changed: BTreeSet::new(), made: 0, events: VecDeque::new() };
+        let mut groups = Self {
+            by_gid: BTreeMap::new(),
+            by_lid: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            made: 0,
+            events: VecDeque::new(),
+        };
         let keys: BTreeSet<u16> = ip_keys.collect();
         // The default partition has the highest P_Key and gets the first MLID.
         for (key, lid) in keys.into_iter().rev().zip(FIRST_MULTICAST_LID..) {
             let record = broadcast(key, lid);
-            groups.by_gid.insert(
-                record.mgid(),
-                MulticastGroup { record, is_permanent: true, members: BTreeMap::new() },
-            );
+            let group = MulticastGroup { record, is_permanent: true, members: BTreeMap::new() };
+            groups.by_gid.insert(record.mgid(), group);
+            groups.by_lid.insert(lid, record.mgid());
         }
         groups
     }
@@ -152,6 +158,7 @@ impl MulticastGroups {
         let new = || MulticastGroup { record: common, is_permanent: false, members: BTreeMap::new() };
         if !self.by_gid.contains_key(&common.mgid()) {
             self.events.push_back(GroupEvent::of(&common, true));
+            self.by_lid.insert(common.mlid(), common.mgid());
         }
         let group = self.by_gid.entry(common.mgid()).or_insert_with(new);
         let membership =
@@ -222,13 +229,8 @@ impl MulticastGroups {
     /// The next group whose members have changed, with its member ports.
     pub(super) fn poll_change(&mut self, directory: &Directory<'_>) -> Option<(u16, Vec<GroupPort>)> {
         let lid = self.changed.pop_first()?;
-        let group = self.by_gid.values().find(|group| group.record.mlid() == lid);
-        let members = group.into_iter().flat_map(|group| &group.members);
-        let ports = members.filter_map(|(guid, member)| {
-            let at = directory.by_guid(*guid)?.at;
-            Some(GroupPort { at, receives: member.state & RECEIVES != 0 })
-        });
-        Some((lid, ports.collect()))
+        let group = self.by_lid.get(&lid).and_then(|gid| self.by_gid.get(gid));
+        Some((lid, group.map(|group| group.ports(directory)).unwrap_or_default()))
     }
 
     /// The next group that was created or deleted.
@@ -238,10 +240,11 @@ impl MulticastGroups {
 
     /// Deletes groups without a member that keeps them alive.
     fn end_empty(&mut self) {
-        let (changed, events) = (&mut self.changed, &mut self.events);
+        let (by_lid, changed, events) = (&mut self.by_lid, &mut self.changed, &mut self.events);
         self.by_gid.retain(|_, group| {
             let lives = group.is_permanent || group.members.values().any(|member| member.state & KEEPS != 0);
             if !lives {
+                by_lid.remove(&group.record.mlid());
                 changed.insert(group.record.mlid());
                 events.push_back(GroupEvent::of(&group.record, false));
             }
@@ -314,15 +317,14 @@ impl MulticastGroups {
 
     /// Whether a LID is that of a group.
     pub(super) fn has_lid(&self, lid: u16) -> bool {
-        self.by_gid.values().any(|group| group.record.mlid() == lid)
+        self.by_lid.contains_key(&lid)
     }
 
     fn free_lid(&self, is_free: impl Fn(u16) -> bool) -> Option<u16> {
         if self.by_gid.len() >= GROUPS {
             return None;
         }
-        let taken: BTreeSet<u16> = self.by_gid.values().map(|group| group.record.mlid()).collect();
-        (FIRST_MULTICAST_LID..PERMISSIVE_LID).find(|lid| !taken.contains(lid) && is_free(*lid))
+        (FIRST_MULTICAST_LID..PERMISSIVE_LID).find(|lid| !self.has_lid(*lid) && is_free(*lid))
     }
 }
 
@@ -333,6 +335,20 @@ impl GroupEvent {
 }
 
 impl MulticastGroup {
+    /// Switch ports of the members, in the order of their GUIDs. Looks at each end port once, whatever the number of
+    /// members; of ports with the same GUID the first counts.
+    fn ports(&self, directory: &Directory<'_>) -> Vec<GroupPort> {
+        let mut places = BTreeMap::new();
+        for end in directory.ends.iter().filter(|end| self.members.contains_key(&end.guid())) {
+            places.entry(end.guid()).or_insert(end.at);
+        }
+        let port = |(guid, at)| {
+            let receives = self.members.get(&guid)?.state & RECEIVES != 0;
+            Some(GroupPort { at, receives })
+        };
+        places.into_iter().filter_map(port).collect()
+    }
+
     /// Only the port itself may change a membership that it created; any port in the partition may change one
     /// that another port created (o15-0.2.1).
     fn check_modify(&self, request: &GroupRequest<'_>, guid: u64) -> Result<(), u16> {

@@ -72,8 +72,6 @@ pub(super) struct Manager {
     /// Whether links or LIDs have changed since the last plan.
     is_changed: bool,
     plan: ForwardingPlan,
-    /// Earliest deadline of all targets.
-    next_due: Option<Time>,
 }
 
 impl Manager {
@@ -93,7 +91,6 @@ impl Manager {
             is_successor: false,
             is_changed: true,
             plan: ForwardingPlan::default(),
-            next_due: None,
         }
     }
 
@@ -117,20 +114,12 @@ impl Manager {
         if up {
             self.plug(now, at);
         }
-        self.find_next_due();
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
-        let ports = self.neighbours.iter().filter(|(_, neighbour)| neighbour.exchange.due() <= now);
-        let switches = self.switches.iter().filter(|(_, switch)| switch.exchange.due() <= now);
-        let due: Vec<RequestTarget> = ports
-            .map(|(at, _)| RequestTarget::Port(*at))
-            .chain(switches.map(|(guid, _)| RequestTarget::Switch(*guid)))
-            .collect();
-        for target in due {
+        for target in self.pending.due(now) {
             self.send_request(now, target);
         }
-        self.find_next_due();
     }
 
     /// Handles a response that arrived at a port of the own switch. A response that no target waits for, or an error
@@ -150,7 +139,6 @@ impl Manager {
             RequestTarget::Switch(guid) => self.hear_switch(now, guid, response),
         }
         self.send_request(now, target);
-        self.find_next_due();
     }
 
     /// Handles an error status. An optional request is skipped, all others are retried.
@@ -158,7 +146,6 @@ impl Manager {
         let RequestTarget::Port(at) = target else { return };
         if self.neighbours.get_mut(&at).is_some_and(|neighbour| neighbour.refuse(now)) {
             self.send_request(now, target);
-            self.find_next_due();
         }
     }
 
@@ -176,8 +163,8 @@ impl Manager {
         if let Some((guid, switch)) = switch {
             let guid = *guid;
             switch.look_again();
+            self.follow(RequestTarget::Switch(guid));
             self.wake(now, guid);
-            self.find_next_due();
             return Some(notice);
         }
         if notice.trap() == CAPABILITY_CHANGE {
@@ -205,15 +192,14 @@ impl Manager {
         let at = *at;
         port.exchange.end(now);
         self.send_request(now, RequestTarget::Port(at));
-        self.find_next_due();
     }
 
     pub(super) fn poll_packet(&mut self) -> Option<(u8, SubnetPacket)> {
         self.packets.pop_front()
     }
 
-    pub(super) const fn poll_timeout(&self) -> Option<Time> {
-        self.next_due
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.pending.next_due()
     }
 
     /// The next port that came into service or went out of it.
@@ -233,7 +219,7 @@ impl Manager {
     pub(super) fn take_plan_change(&mut self) -> bool {
         // A successor leaves the tables alone until discovery is complete, so that data keeps flowing.
         let waits = self.is_successor || !self.switches.is_empty();
-        if !self.is_changed || waits && self.is_exploring() {
+        if !self.is_changed || waits && self.pending.is_exploring() {
             return false;
         }
         self.is_changed = false;
@@ -270,7 +256,6 @@ impl Manager {
             }
             self.wake(now, guid);
         }
-        self.find_next_due();
     }
 
     /// P_Keys that the ports of a switch with attached adapters must enforce.
@@ -367,18 +352,6 @@ impl Manager {
 
     fn knows_switch(&self, guid: u64) -> bool {
         guid == self.config.guid || self.switches.contains_key(&guid)
-    }
-
-    fn find_next_due(&mut self) {
-        let ports = self.neighbours.values().map(|neighbour| neighbour.exchange.due());
-        let switches = self.switches.values().map(|switch| switch.exchange.due());
-        self.next_due = ports.chain(switches).min().filter(|due| *due < Time::MAX);
-    }
-
-    /// Whether a pending response may still reveal a switch, a link, or a port's existing LID.
-    fn is_exploring(&self) -> bool {
-        let asked = |neighbour: &Neighbour| !neighbour.is_inspected() && neighbour.exchange.is_open();
-        self.neighbours.values().any(asked) || self.switches.values().any(|switch| !switch.is_explored())
     }
 
     fn plug(&mut self, now: Time, at: SwitchPort) {

@@ -1,7 +1,7 @@
 //! The SM's requests to ports and switches.
 
 use super::Manager;
-use super::pending::RequestTarget;
+use super::pending::{RequestTarget, TargetState};
 use crate::net::subnet::exchange::Exchange;
 use crate::wire::management::SubnetPacket;
 use bareverbs_prm::time::Time;
@@ -62,18 +62,39 @@ impl Manager {
         }
     }
 
-    /// Notes whether a target still waits for a response, after a step that may have changed that.
+    /// Notes what a target waits for, after a step that may have changed that.
     pub(super) fn follow(&mut self, target: RequestTarget) {
-        let transaction = self.exchange(target).and_then(Exchange::transaction);
-        self.pending.set(target, transaction);
+        let state = self.state(target);
+        self.pending.set(target, state);
     }
 
-    /// Checks that exactly the requests that targets wait for are outstanding.
+    /// What a target waits for; `None` if the target is gone.
+    fn state(&self, target: RequestTarget) -> Option<TargetState> {
+        let exchange = self.exchange(target)?;
+        let is_exploring = match target {
+            RequestTarget::Port(at) => {
+                exchange.is_open() && self.neighbours.get(&at).is_some_and(|port| !port.is_inspected())
+            }
+            RequestTarget::Switch(guid) => {
+                self.switches.get(&guid).is_some_and(|switch| !switch.is_explored())
+            }
+        };
+        Some(TargetState { transaction: exchange.transaction(), due: exchange.due(), is_exploring })
+    }
+
+    /// Checks that what it notes about its targets is what they wait for.
     #[cfg(test)]
     pub(in crate::net::subnet) fn check_pending(&self) {
         let ports = self.neighbours.keys().map(|at| RequestTarget::Port(*at));
         let targets = ports.chain(self.switches.keys().map(|guid| RequestTarget::Switch(*guid)));
-        let waiting = targets.filter_map(|target| Some((self.exchange(target)?.transaction()?, target)));
-        assert_eq!(*self.pending.all(), waiting.collect());
+        let mut pending = super::PendingRequests::default();
+        for target in targets.clone() {
+            pending.set(target, self.state(target));
+        }
+        assert_eq!(self.pending, pending);
+        let states = || targets.clone().filter_map(|target| self.state(target));
+        let due = states().map(|state| state.due).filter(|due| *due < Time::MAX);
+        assert_eq!(self.poll_timeout(), due.min());
+        assert_eq!(self.pending.is_exploring(), states().any(|state| state.is_exploring));
     }
 }

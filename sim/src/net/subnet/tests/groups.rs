@@ -136,6 +136,8 @@ fn a_full_member_makes_a_group_that_ends_with_it() {
     subnet.leave(0, GROUP, FULL).unwrap();
     assert!(subnet.exits(0xc002, 2).is_empty(), "no member keeps the group alive");
     assert_eq!(subnet.join(1, GROUP, NON), Err(sa_status::REQUEST_INVALID));
+    assert_eq!(subnet.create(1, GROUP).unwrap().mlid(), 0xc002, "its LID is free again");
+    assert_eq!(subnet.exits(0xc002, 2), [1]);
 }
 
 /// Requirement: IBTA v1.4 §15.2.5.17: the administration generates the GID of a group that has none, in the requested

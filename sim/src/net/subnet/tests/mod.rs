@@ -4,6 +4,7 @@ mod arbitrary;
 mod events;
 mod further_switch;
 mod groups;
+mod lids;
 mod links;
 mod manager;
 mod own_port;
