@@ -15,6 +15,8 @@ pub const BASIC_BLOCK: usize = 64;
 pub const SEGMENT: usize = 16;
 /// The key that ends the scatter list of a receive WQE early.
 pub const INVALID_LKEY: Mkey = Mkey::new(0x100);
+/// Bytes of the longest segment of memory, for which a byte count of zero stands.
+pub const LONGEST_SEGMENT: u32 = 1 << 31;
 /// A Q_Key with this bit set is not sent: the device sends that of the queue pair (IBTA v1.4 §10.2, Q_Keys).
 pub const OWN_QKEY: u32 = 1 << 31;
 
@@ -102,6 +104,8 @@ layout! {
     pub struct AddressVector, "mlx5_av", 12;
     /// See [`OWN_QKEY`].
     bits qkey / set_qkey: u32 = 0[31:0], "key.qkey.qkey";
+    /// Reserved, but software need not clear it: UCX leaves here what the ring held before.
+    bits qkey_reserved / set_qkey_reserved: u32 = 1[31:0], "key.qkey.reserved";
     /// The vector has all 48 bytes.
     bits extended / set_extended: bool = 2[31:31], "dqp_dct.extended";
     /// The queue pair that receives.
@@ -119,6 +123,8 @@ layout! {
     bits rlid / set_rlid: u16 = 3[15:0], "rlid";
     /// On RoCE, the UDP source port.
     or udp_sport / set_udp_sport: u16 = 3[15:0], "udp_sport";
+    /// Like [`Self::qkey_reserved`].
+    bits reserved0 / set_reserved0: u32 = 4[31:0], "reserved0";
     bits tclass / set_tclass: u8 = 6[15:8], "tclass";
     bits hop_limit / set_hop_limit: u8 = 6[7:0], "hop_limit";
     /// There is a global route header. On RoCE there always is: Linux sets the bit, rdma-core does not.
@@ -222,7 +228,7 @@ layout! {
 }
 
 layout! {
-    /// Scatter/gather entry. A byte count of zero means 2^31 bytes.
+    /// Scatter/gather entry. A byte count of zero means [`LONGEST_SEGMENT`].
     pub struct DataSegment, "mlx5_wqe_data_seg", 4;
     bits byte_count / set_byte_count: u32 = 0[31:0], "byte_count";
     bits lkey / set_lkey: Mkey = 1[31:0], "lkey";

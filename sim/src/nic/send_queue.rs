@@ -5,12 +5,12 @@ use super::card::DmaCopy;
 use super::memory::{DmaFault, HostMemory};
 use super::mkey::{KeyUpdate, MkeyTable};
 use super::observer::WorkName;
-use super::work_queue::{NextWqe, RefusedWqe, WorkQueue, WqeName};
-use super::wqe::{self, FetchContext, Piece, PieceList, WorkFault, WqeRequest, WqeRules};
+use super::work_queue::{CompletionRequest, NextWqe, RefusedWqe, WorkQueue, WqeName};
+use super::wqe::{self, FetchContext, Piece, PieceList, SegmentReader, WorkFault, WqeRequest};
 use crate::transport::{Operation, Request};
 use crate::wire::ServiceHeader;
 use bareverbs_prm::mutation::mutated;
-use bareverbs_prm::wqe::{ControlSegment, completion_mode, fence_mode};
+use bareverbs_prm::wqe::{ControlSegment, fence_mode};
 use std::collections::VecDeque;
 
 /// The maximum number of fetched WQEs without a completion; further ones wait in the ring.
@@ -46,11 +46,10 @@ pub(crate) struct OutstandingWqe {
 impl OutstandingWqe {
     /// An outstanding WQE with what its control segment says. Its queue counts it as `index`.
     fn new(control: &ControlSegment, index: u16) -> Self {
-        let mode = control.completion_mode();
-        let event = mode == completion_mode::ALWAYS_AND_EVENT;
+        let CompletionRequest { signalled, event } = CompletionRequest::of(control);
         Self {
             name: WqeName { index, opcode: control.opcode().raw() },
-            signalled: mode == completion_mode::ALWAYS || event,
+            signalled,
             event,
             carrier: WorkCarrier::Requester,
             pieces: PieceList::default(),
@@ -298,8 +297,8 @@ impl SendQueue {
         pieces: &mut PieceList,
         request: &mut Request,
     ) -> Result<WqeRequest, WorkFault> {
-        let rules = WqeRules { context, ring: self.queue.bytes(), at: self.queue.next_offset() };
-        wqe::parse(self.queue.segments(next), &next.control, &rules, pieces, request)
+        let reader = SegmentReader::new(self.queue.segments(next), self.queue.place(), context.strict);
+        wqe::parse(&next.control, reader, context, pieces, request)
     }
 
     /// The token of the next WQE.
@@ -407,23 +406,12 @@ impl SendQueue {
         mkeys: &MkeyTable,
         pieces: &PieceList,
         offset: u32,
-        mut bytes: &mut [u8],
+        bytes: &mut [u8],
     ) -> Result<(), DmaFault> {
         if let Some(range) = pieces.only_range() {
             return mkeys.read(memory, range, offset.into(), bytes);
         }
-        let missing = DmaFault { iova: 0, length: bytes.len(), write: false };
-        for (piece, start, take) in pieces.cover(offset.into(), bytes.len()) {
-            let (now, rest) = bytes.split_at_mut(take);
-            match piece {
-                Piece::Memory(range) => mkeys.read(memory, range, start, now)?,
-                Piece::Inline { offset, .. } => {
-                    self.queue.read(memory, offset.wrapping_add(start as u32), now)?
-                }
-            }
-            bytes = rest;
-        }
-        if bytes.is_empty() { Ok(()) } else { Err(missing) }
+        self.queue.gather(memory, mkeys, pieces, offset, bytes)
     }
 
     /// Writes the payload of a response into the local buffer of an outstanding WQE.

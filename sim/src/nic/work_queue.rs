@@ -4,12 +4,13 @@
 use super::buffer::PagedBuffer;
 use super::doorbell_record::DoorbellRecord;
 use super::memory::{DmaFault, HostMemory};
+use super::mkey::MkeyTable;
 use super::observer::WorkName;
-use super::wqe::{self, WorkFault};
+use super::wqe::{self, Piece, PieceList, RingPlace, WorkFault};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::WqeOpcode;
-use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, SEGMENT};
+use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, SEGMENT, completion_mode};
 use zerocopy::FromBytes;
 
 /// Blocks read from the ring at once; enough for a batch of 32 WQEs of two blocks.
@@ -35,6 +36,24 @@ impl From<WqeName> for WorkName {
 pub(crate) struct RefusedWqe {
     pub(crate) opcode: u8,
     pub(crate) fault: WorkFault,
+}
+
+/// Which completion a WQE requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CompletionRequest {
+    /// Whether it writes a CQE when it succeeds.
+    pub(crate) signalled: bool,
+    /// Whether that CQE triggers a completion queue armed for solicited events.
+    pub(crate) event: bool,
+}
+
+impl CompletionRequest {
+    #[inline]
+    pub(crate) fn of(control: &ControlSegment) -> Self {
+        let mode = control.completion_mode();
+        let event = mode == completion_mode::ALWAYS_AND_EVENT;
+        Self { signalled: mode == completion_mode::ALWAYS || event, event }
+    }
 }
 
 /// The next WQE of a queue. It was read, and its control segment was checked.
@@ -117,8 +136,13 @@ impl WorkQueue {
     }
 
     /// Offset of the next WQE in the ring.
-    pub(crate) fn next_offset(&self) -> u32 {
+    fn next_offset(&self) -> u32 {
         (u32::from(self.fetched) * BASIC_BLOCK as u32) & self.bytes().saturating_sub(1)
+    }
+
+    /// Where the next WQE is in the ring.
+    pub(crate) fn place(&self) -> RingPlace {
+        RingPlace { ring: self.bytes(), at: self.next_offset() }
     }
 
     /// Blocks were fetched.
@@ -222,6 +246,27 @@ impl WorkQueue {
             at = 0;
         }
         Ok(())
+    }
+
+    /// Reads payload from the local buffer of a WQE of this queue.
+    pub(crate) fn gather<M: HostMemory>(
+        &self,
+        memory: &mut M,
+        mkeys: &MkeyTable,
+        pieces: &PieceList,
+        offset: u32,
+        mut bytes: &mut [u8],
+    ) -> Result<(), DmaFault> {
+        let missing = DmaFault { iova: 0, length: bytes.len(), write: false };
+        for (piece, start, take) in pieces.cover(offset.into(), bytes.len()) {
+            let (now, rest) = bytes.split_at_mut(take);
+            match piece {
+                Piece::Memory(range) => mkeys.read(memory, range, start, now)?,
+                Piece::Inline { offset, .. } => self.read(memory, offset.wrapping_add(start as u32), now)?,
+            }
+            bytes = rest;
+        }
+        if bytes.is_empty() { Ok(()) } else { Err(missing) }
     }
 
     /// Takes the next posted WQE without reading all of it, for flushing. A WQE with an invalid size ends the

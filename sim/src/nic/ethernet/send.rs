@@ -4,25 +4,19 @@ use super::headers::{ETHERNET, Headers};
 use super::packets::Packets;
 use super::segment::SegmentedSend;
 use super::{checksum, queue_state};
+use crate::nic::NicConfig;
 use crate::nic::bus::Bus;
 use crate::nic::cqe::CompletionOwner;
 use crate::nic::memory::HostMemory;
-use crate::nic::mkey::{Access, Accessor, MkeyTable};
+use crate::nic::mkey::{Accessor, MkeyTable};
 use crate::nic::observer::{DeviceEvent, WorkName};
-use crate::nic::work_queue::{RefusedWqe, WorkQueue, WqeName};
-use crate::nic::wqe::{self, WorkFault};
+use crate::nic::work_queue::{CompletionRequest, RefusedWqe, WorkQueue, WqeName};
+use crate::nic::wqe::{self, LocalBuffer, PieceList, SegmentReader, WorkFault};
 use bareverbs_prm::command::ethernet_send::SendQueueContext;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::WqeOpcode;
-use bareverbs_prm::wqe::{
-    ControlSegment, DataSegment, EthernetSegment, InlineHeader, SEGMENT, completion_mode,
-};
-use zerocopy::FromBytes;
+use bareverbs_prm::wqe::{ControlSegment, EthernetSegment};
 
-/// Inline bytes start with the last two bytes of the Ethernet segment.
-const INLINE_AT: usize = ControlSegment::SIZE + EthernetSegment::SIZE - 2;
-/// Data segments start here if there are no further inline bytes.
-const DATA_AT: usize = ControlSegment::SIZE + EthernetSegment::SIZE;
 /// log2 of the bytes of a large send.
 pub(crate) const LOG_LARGEST: u8 = 18;
 const CUSTOMER_TAG: u16 = 0x8100;
@@ -41,8 +35,7 @@ pub(crate) struct PacketSendQueue {
 /// A WQE that was fetched from the ring.
 struct FetchedPackets {
     name: WqeName,
-    signalled: bool,
-    event: bool,
+    completion: CompletionRequest,
     packets: Packets,
 }
 
@@ -73,7 +66,7 @@ impl PacketSendQueue {
 
     /// Handles a doorbell. Returns whether the queue needs a turn at the port.
     pub(super) fn on_doorbell<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
-        let read = self.queue.read_record(bus.memory, false);
+        let read = self.queue.read_record(bus.memory, bus.config.strict);
         bus.observe(|| DeviceEvent::SendDoorbell { qpn: self.number, posted: self.queue.posted() });
         match (read, self.context.state()) {
             (Err(fault), queue_state::READY) => {
@@ -97,13 +90,13 @@ impl PacketSendQueue {
         if self.context.state() != queue_state::READY || self.queue.pending() == 0 {
             return None;
         }
-        match self.fetch(bus.memory, &bus.shared.mkeys, bus.config.limits.max_send_wqe) {
+        match self.fetch(bus.memory, &bus.shared.mkeys, bus.config) {
             Ok(fetched) => {
                 bus.shared.counters.wqes += 1;
                 self.observe_fetch(bus, &fetched);
-                if fetched.signalled {
+                if fetched.completion.signalled {
                     let mut entry = self.owner().requester(fetched.name, 0, bus.now);
-                    bus.complete(self.context.cqn(), &mut entry, fetched.event);
+                    bus.complete(self.context.cqn(), &mut entry, fetched.completion.event);
                 }
                 Some(fetched.packets)
             }
@@ -122,7 +115,7 @@ impl PacketSendQueue {
         let bytes = fetched.packets.bytes() as u32;
         observer.push(bus.now, DeviceEvent::WqeFetched { qpn, work, bytes });
         observer.begin_packets(bus.now, qpn, work);
-        if !fetched.signalled {
+        if !fetched.completion.signalled {
             observer.push(bus.now, DeviceEvent::WqeEnded { qpn, wqe: work.index });
         }
     }
@@ -132,19 +125,19 @@ impl PacketSendQueue {
         &mut self,
         memory: &mut M,
         mkeys: &MkeyTable,
-        limit: u16,
+        config: &NicConfig,
     ) -> Result<FetchedPackets, RefusedWqe> {
-        let next = self.queue.read_next(memory, self.number, limit)?;
+        let next = self.queue.read_next(memory, self.number, config.limits.max_send_wqe)?;
         let control = &next.control;
         let (pd, reserved_lkey) = (self.context.wq().pd(), self.context.rlky());
         let accessor = Accessor { pd, qpn: self.number, privileged: false, reserved_lkey };
-        let builder = Builder { memory, mkeys, accessor, bytes: self.queue.segments(&next) };
+        let queue = &self.queue;
+        let cursor = SegmentReader::new(queue.segments(&next), queue.place(), config.strict);
+        let builder = Builder { memory, mkeys, accessor, queue, cursor };
         let packets = builder.packets(control).map_err(|fault| next.refused(fault))?;
-        let event = control.completion_mode() == completion_mode::ALWAYS_AND_EVENT;
-        let signalled = control.completion_mode() == completion_mode::ALWAYS || event;
         let name = WqeName { index: self.queue.fetched(), opcode: control.opcode().raw() };
         self.queue.advance(next.blocks());
-        Ok(FetchedPackets { name, signalled, event, packets })
+        Ok(FetchedPackets { name, completion: CompletionRequest::of(control), packets })
     }
 
     /// Stops the queue because its next WQE cannot be executed.
@@ -169,16 +162,18 @@ impl PacketSendQueue {
     }
 }
 
-/// Builds packets from the bytes of a WQE.
+/// Builds packets from the segments of a WQE.
 struct Builder<'a, M> {
     memory: &'a mut M,
     mkeys: &'a MkeyTable,
     accessor: Accessor,
-    bytes: &'a [u8],
+    queue: &'a WorkQueue,
+    cursor: SegmentReader<'a>,
 }
 
-impl<M: HostMemory> Builder<'_, M> {
+impl<'a, M: HostMemory> Builder<'a, M> {
     fn packets(mut self, control: &ControlSegment) -> Result<Packets, WorkFault> {
+        self.cursor.check(control)?;
         match control.opcode() {
             _ if control.opmod() != 0 => Err(wqe::OPMOD),
             WqeOpcode::Nop => Ok(Packets::None),
@@ -188,66 +183,41 @@ impl<M: HostMemory> Builder<'_, M> {
         }
     }
 
-    fn segment<T: FromBytes>(&self, at: usize) -> Result<T, WorkFault> {
-        let rest = self.bytes.get(at..).ok_or(wqe::SEGMENTS)?;
-        T::read_from_prefix(rest).map(|(segment, _)| segment).map_err(|_| wqe::SEGMENTS)
-    }
-
     /// The Ethernet segment, which may only request offloads that the device offers.
-    fn ethernet(&self) -> Result<EthernetSegment, WorkFault> {
-        let segment: EthernetSegment = self.segment(ControlSegment::SIZE)?;
+    fn ethernet(&mut self) -> Result<&'a EthernetSegment, WorkFault> {
+        let segment: &EthernetSegment = self.cursor.segment()?;
         let inner = segment.l3_inner_checksum() || segment.l4_inner_checksum();
         if inner || segment.swp_flags() != 0 { Err(wqe::OFFLOAD) } else { Ok(segment) }
     }
 
-    /// The inline bytes, and the offset of the data segments.
-    fn inline(&self, segment: &EthernetSegment) -> Result<(&[u8], usize), WorkFault> {
+    /// The inline bytes: the first two are in the segment, the others follow it.
+    fn inline(&mut self, segment: &EthernetSegment) -> Result<Vec<u8>, WorkFault> {
         if segment.insert_vlan() {
-            return Ok((&[], DATA_AT));
+            return Ok(Vec::new());
         }
-        let size = usize::from(segment.inline_size());
-        let bytes = self.bytes.get(INLINE_AT..INLINE_AT + size).ok_or(wqe::SEGMENTS)?;
-        Ok((bytes, DATA_AT + size.saturating_sub(2).next_multiple_of(SEGMENT)))
+        let (size, start) = (usize::from(segment.inline_size()), segment.inline_start().to_be_bytes());
+        let rest = self.cursor.inline_bytes(size.saturating_sub(start.len()))?;
+        Ok([&start[..size.min(start.len())], rest].concat())
     }
 
-    /// Bytes of all data segments from `at` on.
-    fn gather(&mut self, mut at: usize, into: &mut Vec<u8>) -> Result<(), WorkFault> {
-        self.mkeys.budget().begin_access();
-        while at < self.bytes.len() {
-            let data: DataSegment = self.segment(at)?;
-            if data.byte_count() >> 31 != 0 {
-                at = self.gather_inline(at, into)?;
-                continue;
-            }
-            let length = wqe::byte_count(&data) as usize;
-            if into.len() + length > 1 << LOG_LARGEST {
-                return Err(wqe::MESSAGE);
-            }
-            let range = wqe::check_data(&data, self.mkeys, &self.accessor, Access::LocalRead)?;
-            let from = into.len();
-            into.resize(from + length, 0);
-            let read = self.mkeys.read(self.memory, &range, 0, &mut into[from..]);
-            read.map_err(|_| wqe::DATA_ACCESS)?;
-            at += SEGMENT;
-        }
-        Ok(())
-    }
-
-    fn gather_inline(&self, at: usize, into: &mut Vec<u8>) -> Result<usize, WorkFault> {
-        let header: InlineHeader = self.segment(at)?;
-        let from = at + InlineHeader::SIZE;
-        let end = from + usize::from(header.byte_count());
-        into.extend_from_slice(self.bytes.get(from..end).ok_or(wqe::SEGMENTS)?);
-        Ok(end.next_multiple_of(SEGMENT))
+    /// Appends the bytes of all data segments.
+    fn gather(&mut self, into: &mut Vec<u8>) -> Result<(), WorkFault> {
+        let mut pieces = PieceList::default();
+        let longest = (1u64 << LOG_LARGEST).saturating_sub(into.len() as u64);
+        let buffer = LocalBuffer { pieces: &mut pieces, longest, scatters: false };
+        wqe::parse_data(&mut self.cursor, self.mkeys, &self.accessor, buffer)?;
+        let from = into.len();
+        into.resize(from + pieces.length() as usize, 0);
+        let read = self.queue.gather(self.memory, self.mkeys, &pieces, 0, &mut into[from..]);
+        read.map_err(|_| wqe::DATA_ACCESS)
     }
 
     /// One packet, with the requested checksums.
     fn packet(&mut self) -> Result<Packets, WorkFault> {
         let segment = self.ethernet()?;
-        let (inline, data_at) = self.inline(&segment)?;
-        let mut packet = inline.to_vec();
-        self.gather(data_at, &mut packet)?;
-        insert_tag(&segment, &mut packet)?;
+        let mut packet = self.inline(segment)?;
+        self.gather(&mut packet)?;
+        insert_tag(segment, &mut packet)?;
         let headers = Headers::parse(&packet).ok_or(wqe::OFFLOAD)?;
         if segment.l3_checksum() {
             checksum::fill_network(&mut packet, &headers);
@@ -261,10 +231,9 @@ impl<M: HostMemory> Builder<'_, M> {
     /// A large send: the inline bytes are the headers of every segment.
     fn segmented(&mut self) -> Result<Packets, WorkFault> {
         let segment = self.ethernet()?;
-        let (inline, data_at) = self.inline(&segment)?;
-        let header = inline.to_vec();
+        let header = self.inline(segment)?;
         let mut payload = Vec::new();
-        self.gather(data_at, &mut payload)?;
+        self.gather(&mut payload)?;
         let send = SegmentedSend::new(header, payload, segment.mss().into()).map_err(|_| wqe::OFFLOAD)?;
         Ok(Packets::Segmented(Box::new(send)))
     }

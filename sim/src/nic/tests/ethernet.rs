@@ -44,7 +44,7 @@ pub(super) struct Station {
     pub(super) rqn: Rqn,
     pub(super) tirn: Tirn,
     send_ring: u64,
-    send_record: u64,
+    pub(super) send_record: u64,
     posted: u16,
     pub(super) receive_ring: u64,
     receive_record: u64,
@@ -54,12 +54,11 @@ pub(super) struct Station {
 
 impl Station {
     pub(super) fn new(number: u8) -> Self {
-        Self::blocking(number, 0)
+        Self::with(NicConfig::default(), number)
     }
 
-    /// A station whose TIR does not receive these packets of its own port (`self_lb_block`).
-    fn blocking(number: u8, own: u8) -> Self {
-        let mut node = Node::new(number, NicConfig::default());
+    pub(super) fn with(config: NicConfig, number: u8) -> Self {
+        let mut node = Node::new(number, config);
         let host = &mut node.host;
         let (domain, _): (AllocTransportDomainOut, _) =
             host.run(Op::AllocTransportDomain, 0, AllocTransportDomainIn::new()).unwrap();
@@ -197,6 +196,11 @@ impl Station {
         }
         let (record, posted) = (self.send_record, u32::from(self.posted));
         self.host().memory.put(record + 4, &posted.to_be_bytes());
+        self.ring();
+    }
+
+    /// Rings the doorbell of the send queue.
+    pub(super) fn ring(&mut self) {
         let raw = u64::from(self.sqn.value()) << 8;
         let at = u64::from(self.node.uar.value()) * 4096 + uar::SEND as u64;
         self.host().write_bytes(at, &raw.to_be_bytes());

@@ -2,7 +2,7 @@
 
 use super::ethernet::{Station, checksums, datagram};
 use super::verbs::{Sge, data, poll_cq};
-use crate::nic::{syndrome, wqe};
+use crate::nic::{NicConfig, syndrome, wqe};
 use bareverbs_prm::command::ethernet_receive::{
     CreateRqtIn, CreateRqtOut, CreateTirIn, CreateTirOut, DestroyRqtIn, DestroyRqtOut, ModifyRqtIn,
     ModifyRqtOut, QueryRqIn, QueryRqOut, QueryRqtIn, QueryRqtOut,
@@ -82,6 +82,46 @@ fn inline_data_end_with_their_work_request() {
     station.post_raw(WqeOpcode::Send, &body);
     assert!(station.frames().is_empty());
     assert_eq!(error(station.node.expect()), (CqeOpcode::RequesterError, 0, wqe::SEGMENTS.vendor));
+}
+
+fn strict() -> Station {
+    Station::with(NicConfig { strict: true, ..NicConfig::default() }, 1)
+}
+
+/// `mlx5e`, DPDK and libmlx5 clear all that they do not use of an Ethernet segment.
+#[test]
+fn reserved_bits_of_packets_are_refused_in_strict_mode() {
+    let mut spoilt = checksums();
+    let tag = EthernetSegment::FIELDS.insert_vlan;
+    spoilt.as_mut_bytes()[tag.offset()] |= 1 << (tag.shift() - 1);
+    let packet = datagram(&[1; 30]);
+    let mut tolerant = Station::new(1);
+    tolerant.post(WqeOpcode::Send, spoilt, &[], &packet);
+    assert_eq!(tolerant.frames().len(), 1);
+    let mut station = strict();
+    let mut tagged = checksums();
+    tagged.set_insert_vlan(true).set_insert_svlan(true).set_vlan_tci(0x6005);
+    for good in [checksums(), tagged] {
+        station.post(WqeOpcode::Send, good, &[], &packet);
+        assert_eq!(station.frames().len(), 1);
+        assert_eq!(station.node.expect().opcode(), CqeOpcode::Requester);
+    }
+    station.post(WqeOpcode::Send, spoilt, &[], &packet);
+    assert!(station.frames().is_empty());
+    assert_eq!(error(station.node.expect()), (CqeOpcode::RequesterError, 2, wqe::RESERVED.vendor));
+}
+
+#[test]
+fn reserved_bits_of_a_send_record_are_refused_in_strict_mode() {
+    let mut station = strict();
+    let record = station.send_record;
+    station.node.host.memory.put(record, &[0xff; 4]);
+    station.post(WqeOpcode::Send, checksums(), &[], &datagram(&[1; 30]));
+    assert_eq!(station.frames().len(), 1, "the half of the receives is not that of the sends");
+    station.node.expect();
+    station.node.host.memory.put(record + 4, &0x1_0001_u32.to_be_bytes());
+    station.ring();
+    assert_eq!(error(station.node.expect()), (CqeOpcode::RequesterError, 1, wqe::RESERVED.vendor));
 }
 
 #[test]

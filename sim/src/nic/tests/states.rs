@@ -3,7 +3,7 @@
 use super::pair::Pair;
 use super::verbs::{Node, create_qp, data, inline, remote, vector_to};
 use crate::nic::syndrome;
-use crate::nic::{LinkLayer, NicConfig, Refusal};
+use crate::nic::{LinkLayer, NicConfig, Refusal, wqe};
 use bareverbs_prm::command::qp::InitToRtrQpIn;
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::cqe::ErrorEntry;
@@ -12,6 +12,7 @@ use bareverbs_prm::numbering::{
     CommandOpcode as Op, CqeOpcode, CqeSyndrome, EventType, PathMigration, QpState, ServiceType, WqeOpcode,
 };
 use bareverbs_prm::time::Duration;
+use bareverbs_prm::wqe::AddressVector;
 use zerocopy::IntoBytes;
 
 /// Bits of `opt_param_mask`.
@@ -211,8 +212,9 @@ fn the_first_packet_before_rts_raises_communication_established() {
 const QKEY: u32 = 0x1234;
 
 /// A node whose queue pair sends datagrams to itself.
-fn datagram_node() -> Node {
-    let mut node = Node::new(1, NicConfig { link_layer: LinkLayer::InfiniBand, ..NicConfig::default() });
+fn datagram_node(strict: bool) -> Node {
+    let config = NicConfig { link_layer: LinkLayer::InfiniBand, strict, ..NicConfig::default() };
+    let mut node = Node::new(1, config);
     node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
         c.set_st(ServiceType::Ud);
     })
@@ -227,8 +229,12 @@ fn datagram_node() -> Node {
 }
 
 fn send_datagram(node: &mut Node, key: Mkey) {
+    send_datagram_to(node, key, |_| {});
+}
+
+fn send_datagram_to(node: &mut Node, key: Mkey, edit: impl Fn(&mut AddressVector)) {
     let mut vector = vector_to(node.qp.qpn, QKEY);
-    vector.set_rlid(1);
+    edit(vector.set_rlid(1));
     let mut sge = node.mr.sge(0, 8);
     sge.key = key;
     let segments = [vector.as_bytes(), &data(sge)].concat();
@@ -236,12 +242,36 @@ fn send_datagram(node: &mut Node, key: Mkey) {
     node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut crate::wire::FrameBuffer::new());
 }
 
+/// Strict mode refuses reserved bits beside the fields of an address vector. UCX does not clear what it does not use, and
+/// sends all the same.
+#[test]
+fn reserved_bits_of_an_address_are_refused_in_strict_mode() {
+    for field in [AddressVector::FIELDS.extended, AddressVector::FIELDS.grh] {
+        let beside = |vector: &mut AddressVector| {
+            vector.as_mut_bytes()[field.offset()] |= 1 << (field.shift() - 1);
+        };
+        let mut tolerant = datagram_node(false);
+        let key = tolerant.mr.key;
+        send_datagram_to(&mut tolerant, key, beside);
+        assert_eq!(tolerant.expect().opcode(), CqeOpcode::Requester);
+        let mut node = datagram_node(true);
+        send_datagram_to(&mut node, key, |vector| {
+            vector.set_qkey_reserved(u32::MAX).set_reserved0(u32::MAX);
+        });
+        assert_eq!(node.expect().opcode(), CqeOpcode::Requester);
+        send_datagram_to(&mut node, key, beside);
+        let entry: ErrorEntry = zerocopy::transmute!(node.expect());
+        assert_eq!(entry.opcode(), CqeOpcode::RequesterError);
+        assert_eq!(entry.vendor_syndrome(), wqe::RESERVED.vendor, "beside {field:?}");
+    }
+}
+
 /// Requirement: IBTA v1.4 §10.3.1.6: a failed datagram send moves only the send queue to SQE: later sends are flushed,
 /// receives continue.
 /// Requirement: IBTA v1.4 §10.3.1.6: after the transition from SQE to RTS, sending continues.
 #[test]
 fn a_failed_datagram_stops_the_send_queue_alone() {
-    let mut node = datagram_node();
+    let mut node = datagram_node(false);
     let key = node.mr.key;
     send_datagram(&mut node, Mkey::new(0x9999_9900));
     send_datagram(&mut node, key);
@@ -272,7 +302,7 @@ fn a_failed_datagram_stops_the_send_queue_alone() {
 /// flushed.
 #[test]
 fn a_stopped_send_queue_can_be_moved_to_error() {
-    let mut node = datagram_node();
+    let mut node = datagram_node(false);
     send_datagram(&mut node, Mkey::new(0x9999_9900));
     node.expect();
     node.post_receive(&[node.mr.sge(0x1000, 48)]);
