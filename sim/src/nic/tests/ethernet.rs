@@ -58,6 +58,11 @@ impl Station {
     }
 
     pub(super) fn with(config: NicConfig, number: u8) -> Self {
+        Self::blocking(config, number, 0)
+    }
+
+    /// A station whose TIR does not receive these packets of its own port (`self_lb_block`).
+    fn blocking(config: NicConfig, number: u8, own: u8) -> Self {
         let mut node = Node::new(number, config);
         let host = &mut node.host;
         let (domain, _): (AllocTransportDomainOut, _) =
@@ -325,7 +330,7 @@ fn flow_tables_see_packets_to_every_address() {
 #[test]
 fn packets_of_the_own_port_that_a_tir_blocks_are_counted() {
     for (block, received) in [(0, 2), (1, 1), (2, 1), (3, 0)] {
-        let mut station = Station::blocking(2, block);
+        let mut station = Station::blocking(NicConfig::default(), 2, block);
         station.post_receives(2);
         for destination in [[2, 0, 0, 0, 0, 2], [1, 0, 0x5e, 0, 0, 7]] {
             let packet = [&destination[..], &datagram(&[0; 20])[6..]].concat();
