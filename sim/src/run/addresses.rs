@@ -8,12 +8,15 @@ use super::topology::{End, NodeOrSwitch, TopologyError};
 use super::world::World;
 use crate::nic::HostMemory;
 use bareverbs_prm::ids::MacAddress;
+use std::collections::BTreeSet;
 
 /// Everything connected to one end of a new cable.
 #[derive(Debug)]
 pub(super) struct Side {
-    /// Every node, and every switch with its port towards the cable.
-    ends: Vec<End>,
+    /// Every node, and every switch with its port towards the cable. The first is the cable's own end.
+    pub(super) ends: Vec<End>,
+    /// The nodes and switches of `ends`.
+    places: BTreeSet<NodeOrSwitch>,
     /// MAC addresses of the nodes.
     addresses: Vec<MacAddress>,
 }
@@ -22,6 +25,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     /// The side of a cable about to be plugged in at `place`.
     pub(super) fn side(&self, place: NodeOrSwitch) -> Side {
         let mut ends = vec![self.next_end(place)];
+        let mut places = BTreeSet::from([place.place()]);
         let mut next = 0;
         while let Some(end) = ends.get(next).copied() {
             next += 1;
@@ -29,13 +33,11 @@ impl<M: HostMemory, D: Device> World<M, D> {
                 let ways = self.switches[switch.index()].egress.iter().enumerate();
                 let onwards = ways.filter(|(port, _)| *port != entrance).filter_map(|(_, way)| *way);
                 let onwards = onwards.map(|way| self.ways[way].to);
-                let new: Vec<End> =
-                    onwards.filter(|to| !ends.iter().any(|end| end.place() == to.place())).collect();
-                ends.extend(new);
+                ends.extend(onwards.filter(|to| places.insert(to.place())));
             }
         }
         let addresses = ends.iter().filter_map(|end| self.address(*end)).collect();
-        Side { ends, addresses }
+        Side { ends, places, addresses }
     }
 
     /// The end of the next cable at `place`.
@@ -70,13 +72,19 @@ impl<M: HostMemory, D: Device> World<M, D> {
 }
 
 impl Side {
+    /// Whether a node or switch is on this side.
+    pub(super) fn contains(&self, place: NodeOrSwitch) -> bool {
+        self.places.contains(&place)
+    }
+
     /// Refuses duplicate addresses, which a switch could not tell apart. Two nodes back to back may share one.
     pub(super) fn check_addresses(&self, other: &Self) -> Result<(), TopologyError> {
         let has_switch = |side: &Self| side.ends.iter().any(|end| matches!(end, End::Switch { .. }));
         if !has_switch(self) && !has_switch(other) {
             return Ok(());
         }
-        let twice = self.addresses.iter().find(|address| other.addresses.contains(address));
+        let others: BTreeSet<&MacAddress> = other.addresses.iter().collect();
+        let twice = self.addresses.iter().find(|address| others.contains(address));
         twice.map_or(Ok(()), |address| Err(TopologyError::SameAddress(*address)))
     }
 }

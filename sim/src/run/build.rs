@@ -1,5 +1,6 @@
 //! Construction of a world: nodes, switches, cables, faults.
 
+use super::addresses::Side;
 use super::device::Device;
 use super::latency::Latency;
 use super::node::Node;
@@ -68,12 +69,13 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let (a, b) = (a.into(), b.into());
         self.check_port(a)?;
         self.check_port(b)?;
-        if self.is_joined(a.place(), b.place()) {
+        let (side_a, side_b) = (self.side(a), self.side(b));
+        // Whether a frame can already get from one end to the other. Another cable then makes a loop.
+        if side_a.contains(b.place()) {
             self.check_loop(a.place(), b.place())?;
         } else {
-            self.check_managers(a.place(), b.place())?;
+            self.check_managers(&side_a, &side_b)?;
         }
-        let (side_a, side_b) = (self.side(a), self.side(b));
         side_a.check_addresses(&side_b)?;
         let link = LinkId(self.ways.len() as u32 / 2);
         let [there, back] = way_numbers(link);
@@ -255,20 +257,19 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Only InfiniBand switches can handle loops.
+    /// Only InfiniBand switches can handle loops. The others have no spanning tree protocol.
     fn check_loop(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> Result<(), TopologyError> {
         let knows_ways = |place| self.infiniband_switch(place).is_some();
         if a != b && knows_ways(a) && knows_ways(b) { Ok(()) } else { Err(TopologyError::Loop) }
     }
 
     /// A subnet has one SM.
-    fn check_managers(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> Result<(), TopologyError> {
-        let is_managed = |place| {
-            let switches = self.reached(place).into_iter().filter_map(|place| self.infiniband_switch(place));
-            switches.into_iter().any(Switch::has_manager)
-        };
-        let are_switches = self.infiniband_switch(a).is_some() && self.infiniband_switch(b).is_some();
-        if are_switches && is_managed(a) && is_managed(b) {
+    fn check_managers(&self, a: &Side, b: &Side) -> Result<(), TopologyError> {
+        let switch = |end: &End| self.infiniband_switch(end.place());
+        let is_switch = |side: &Side| side.ends.first().and_then(switch).is_some();
+        let is_managed = |side: &Side| side.ends.iter().filter_map(switch).any(Switch::has_manager);
+        let sides = [a, b];
+        if sides.into_iter().all(is_switch) && sides.into_iter().all(is_managed) {
             return Err(TopologyError::SecondSubnetManager);
         }
         Ok(())
@@ -281,29 +282,6 @@ impl<M: HostMemory, D: Device> World<M, D> {
                 Some(&self.switches[switch.index()].switch).filter(|switch| switch.is_infiniband())
             }
         }
-    }
-
-    /// Whether a frame can already get from `a` to `b`. Another cable would then create a loop, and the switches have
-    /// no spanning tree protocol.
-    fn is_joined(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> bool {
-        self.reached(a).contains(&b)
-    }
-
-    /// Everything connected to a place, directly or indirectly.
-    fn reached(&self, place: NodeOrSwitch) -> Vec<NodeOrSwitch> {
-        let mut reached = vec![place];
-        let mut next = 0;
-        while let Some(&port) = reached.get(next) {
-            next += 1;
-            let neighbours =
-                self.ways.iter().filter(|way| way.from.place() == port).map(|way| way.to.place());
-            for neighbour in neighbours {
-                if !reached.contains(&neighbour) {
-                    reached.push(neighbour);
-                }
-            }
-        }
-        reached
     }
 
     fn plug(&mut self, port: NodeOrSwitch, way: usize) -> End {

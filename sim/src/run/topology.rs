@@ -32,7 +32,7 @@ impl SwitchId {
 }
 
 /// Where to plug in an end of a link: the only port of a node, or a port of a switch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeOrSwitch {
     /// A node.
     Node(NodeId),

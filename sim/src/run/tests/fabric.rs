@@ -362,3 +362,18 @@ fn a_fat_tree_comes_up_while_packets_are_lost() {
     };
     assert_eq!(run(5), run(5));
 }
+
+/// A new cable has each node and switch once on its side, also behind parallel cables and in loops.
+#[test]
+fn the_side_of_a_cable_has_each_place_once() {
+    let mut tree = fat_tree(1);
+    tree.world.connect(tree.leaves[0], tree.spines[0], LINK).unwrap();
+    assert_eq!(tree.world.side(tree.leaves[0].into()).ends.len(), LEAVES + tree.spines.len() + HOSTS);
+    let config = SwitchConfig::default();
+    let further = SubnetSwitchConfig { guid: 0x300, ports: 8, description: String::new() };
+    let other = tree.world.add_subnet("other", config, SubnetConfig::default());
+    let behind = tree.world.add_subnet_switch("behind", config, &further);
+    tree.world.connect(other, behind, LINK).unwrap();
+    let refused = tree.world.connect(behind, tree.leaves[LEAVES - 1], LINK);
+    assert_eq!(refused, Err(TopologyError::SecondSubnetManager), "both managers are further away");
+}
