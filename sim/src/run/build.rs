@@ -182,16 +182,6 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Name of a node.
-    pub fn node_name(&self, node: NodeId) -> &str {
-        &self.nodes[node.index()].name
-    }
-
-    /// All nodes, in the order of addition.
-    pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<M, D> {
-        (0..self.nodes.len() as u32).map(NodeId)
-    }
-
     /// Counters of a switch.
     pub fn switch_counters(&self, switch: SwitchId) -> Option<SwitchCounters> {
         self.switches.get(switch.index()).map(|entry| entry.switch.counters())
