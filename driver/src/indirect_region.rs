@@ -10,10 +10,11 @@ use crate::memory_region::{AccessFlags, MemorySlice, RemoteSlice};
 use crate::protection_domain::ProtectionDomain;
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::MkeyAccessMode;
+use bareverbs_prm::wqe::LONGEST_SEGMENT;
 use core::fmt;
 
-/// Longest piece: the device counts its bytes in 31 bits.
-const MAX_PIECE: u32 = 1 << 31;
+/// Longest piece in bytes.
+const MAX_PIECE: u32 = LONGEST_SEGMENT;
 
 /// Why an indirect region could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,13 +14,13 @@ use crate::protection_domain::ProtectionDomain;
 use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
 use bareverbs_prm::numbering::MkeyAccessMode;
-use bareverbs_prm::wqe::{mkey_mask as mask, umr_flags as flag};
+use bareverbs_prm::wqe::{LONGEST_SEGMENT, mkey_mask as mask, umr_flags as flag};
 use core::fmt;
 
 /// Octwords of the list of a window: one, padded to a block.
 const ROOM: u32 = 4;
-/// Longest window in bytes: the device counts them in 31 bits.
-const MAX_WINDOW: u64 = 1 << 31;
+/// Longest window in bytes.
+const MAX_WINDOW: u64 = LONGEST_SEGMENT as u64;
 
 /// The kind of binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,14 @@
 //! ring, and writes that byte last (PRM, completion queue entry ownership). Software owns an entry when the
 //! bit equals the parity of its own pass, and may read the rest of the entry only after a barrier.
 
-use bareverbs_prm::cqe::OP_OWN_INITIAL;
+use bareverbs_prm::cqe::CompletionEntry;
 use bareverbs_prm::mutation::mutated;
+use bareverbs_prm::numbering::CqeOpcode;
+
+/// The owner bit in the last byte of an entry.
+const OWNER: u8 = CompletionEntry::FIELDS.owner.in_byte().put(1) as u8;
+/// The last byte of an entry that the device has not written is not below this.
+const UNWRITTEN: u8 = CompletionEntry::FIELDS.opcode.in_byte().put(CqeOpcode::Invalid.raw() as u64) as u8;
 
 /// An entry, as far as its ownership is concerned.
 pub trait OwnedEntry {
@@ -30,7 +36,7 @@ pub fn take_ownership(entry: &impl OwnedEntry, phase: u8) -> Option<u8> {
 /// Whether an entry with this last byte was written in the pass with parity `phase`.
 #[inline(always)]
 pub(crate) const fn is_written(byte: u8, phase: u8) -> bool {
-    (byte ^ phase) & 1 == 0 && byte < OP_OWN_INITIAL & 0xf0
+    (byte ^ phase) & OWNER == 0 && byte < UNWRITTEN
 }
 
 /// The barrier between the byte and the rest of the entry.

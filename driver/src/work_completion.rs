@@ -33,6 +33,7 @@ pub struct WorkCompletion {
 const FLAGS: usize = CompletionEntry::FIELDS.remote_qpn.offset() / 4;
 const GRH: BitRange = CompletionEntry::FIELDS.grh.in_dword(FLAGS);
 const SERVICE_LEVEL: BitRange = CompletionEntry::FIELDS.service_level.in_dword(FLAGS);
+const ROCE_HEADER: BitRange = CompletionEntry::FIELDS.roce_l3_header_type.in_dword(FLAGS);
 const REMOTE_QPN: BitRange = CompletionEntry::FIELDS.remote_qpn.in_dword(FLAGS);
 
 /// Sender of a datagram. Kept in the memory order of the completion entry, because few applications ask for it.
@@ -137,7 +138,7 @@ impl WorkCompletion {
 
     /// Kind of header before the payload of a datagram that arrived over Ethernet.
     pub const fn network_type(&self) -> Option<NetworkType> {
-        match (self.origin.has_route_header(), self.origin.service_level() & 3) {
+        match (self.origin.has_route_header(), ROCE_HEADER.get(self.origin.flags())) {
             (true, 0) => Some(NetworkType::RoceV1),
             (true, 1) => Some(NetworkType::Ipv6),
             (true, 2) => Some(NetworkType::Ipv4),

@@ -20,12 +20,12 @@ pub(crate) mod send;
 #[cfg(test)]
 mod tests;
 
-use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, SEGMENT};
+use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, LONGEST_SEGMENT, SEGMENT};
 
 pub(crate) use inline::inline_segments;
 
-/// Longest scatter/gather element: a byte count of zero means 2^31.
-pub(crate) const MAX_SLICE: u32 = 1 << 31;
+/// Longest scatter/gather element.
+pub(crate) const MAX_SLICE: u32 = LONGEST_SEGMENT;
 /// Maximum number of segments in a work queue entry.
 pub(crate) const MAX_SEGMENTS: u32 = ControlSegment::FIELDS.ds.mask() as u32;
 /// Segments of a basic block.

@@ -33,8 +33,10 @@ layout! {
     bits checksum / set_checksum: u16 = 5[31:16], "check_sum";
     bits slid / set_slid: u16 = 5[15:0], "slid";
     bits grh / set_grh: u8 = 6[29:28], "flags_rqpn.grh";
-    /// InfiniBand service level; on RoCE its low two bits are the network header type.
+    /// InfiniBand service level.
     bits service_level / set_service_level: u8 = 6[27:24], "flags_rqpn.sl";
+    /// On RoCE, the header before the payload: 0 global route header, 1 IPv6, 2 IPv4.
+    or roce_l3_header_type / set_roce_l3_header_type: u8 = 6[25:24], "flags_rqpn.roce_l3_header_type";
     bits remote_qpn / set_remote_qpn: Qpn = 6[23:0], "flags_rqpn.rqpn";
     bits l4_ok / set_l4_ok: bool = 7[26:26], "hds_ip_ext.l4_ok";
     bits l3_ok / set_l3_ok: bool = 7[25:25], "hds_ip_ext.l3_ok";
@@ -77,9 +79,14 @@ layout! {
 }
 
 layout! {
-    /// What differs between an entry of a compressed run and the title. The first dword of a responder's is a hash or a checksum.
+    /// What differs between an entry of a compressed run and the title. The first dword depends on who completes, and for a
+    /// responder on `mini_cqe_res_format`.
     pub struct MiniEntry, "mlx5_mini_cqe8", 2;
     bits wqe_counter / set_wqe_counter: u16 = 0[31:16], "s_wqe_info.wqe_counter";
     bits send_opcode / set_send_opcode: u8 = 0[15:8], "s_wqe_info.s_wqe_opcode";
+    /// Of a responder.
+    or rss_hash / set_rss_hash: u32 = 0[31:0], "rx_hash_result";
+    /// Of a responder.
+    or checksum / set_checksum: u16 = 0[31:16], "checksum";
     bits byte_count / set_byte_count: u32 = 1[31:0], "byte_cnt";
 }

@@ -3,6 +3,7 @@
 
 use crate::ids::{Cqn, Eqn, Qpn};
 use crate::layout;
+use crate::wqe::ControlSegment;
 
 /// Bytes between UAR pages in BAR0.
 pub const UAR_PAGE_SIZE: usize = 4096;
@@ -129,7 +130,13 @@ pub const fn eq_doorbell(eqn: Eqn, consumer_index: u32) -> u32 {
     eqn.value() << 24 | consumer_index & 0xff_ffff
 }
 
+/// The send doorbell of a queue pair as software may write it: the first 8 bytes of a WQE's control segment, big-endian on the
+/// bus. The device only reads the queue pair number.
+pub const fn send_doorbell(qpn: Qpn) -> u64 {
+    ControlSegment::FIELDS.qpn.in_word(0).put(qpn.value() as u64)
+}
+
 /// Queue pair number of a send doorbell: the first 8 bytes of the WQE's control segment, big-endian.
 pub const fn send_doorbell_qpn(raw: u64) -> Qpn {
-    Qpn::from_low_bits(raw as u32 >> 8)
+    Qpn::from_low_bits(ControlSegment::FIELDS.qpn.in_word(0).get(raw) as u32)
 }

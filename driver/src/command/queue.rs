@@ -17,7 +17,7 @@ const SLOTS: usize = 32;
 /// Bytes of the page that holds the queue.
 const PAGE: usize = 4096;
 /// Offset of the byte in an entry that holds delivery status and ownership.
-const OWNER: usize = 63;
+const OWNER: usize = CommandQueueEntry::FIELDS.ownership.offset();
 
 /// Geometry of a command queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,7 +262,7 @@ impl<M: DmaMemory> CommandQueue<M> {
     /// Reads delivery status, status and output of a slot that the device has returned.
     fn answer(&self, index: usize, output: &mut [u8]) -> Result<(), CommandFailure> {
         let slot = self.slots[index];
-        let bytes = self.entry(index).map_or([0; 64], |window| window.to_bytes());
+        let bytes = self.entry(index).map_or([0; CommandQueueEntry::SIZE], |window| window.to_bytes());
         let entry = CommandQueueEntry::read_from_bytes(&bytes).unwrap_or_default();
         let delivery = DeliveryStatus::from_raw(entry.status());
         if delivery != DeliveryStatus::Ok {
@@ -293,7 +293,9 @@ impl<M: DmaMemory> CommandQueue<M> {
     }
 
     fn is_owned_by_device(&self, slot: usize) -> bool {
-        self.entry(slot).is_some_and(|entry| entry.load_u8::<OWNER>() & 1 != 0)
+        let owner =
+            |entry: Window<'_, BLOCK>| entry.load_field::<{ CommandQueueEntry::FIELDS.ownership.key() }>();
+        self.entry(slot).map(owner).is_some_and(|owner| owner != 0)
     }
 
     fn free_slot(&self, lane: Lane) -> Option<usize> {

@@ -9,7 +9,8 @@ use crate::gid::GidEntry;
 use crate::hal::Hal;
 use crate::page_supply::{PageError, PageSupply};
 use crate::trace::{Observer, TraceEvent};
-use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
+use bareverbs_prm::command::entry::CommandHeaderOut;
+use bareverbs_prm::command::general_object::GeneralObjectIn;
 use bareverbs_prm::ids::UarIndex;
 use bareverbs_prm::numbering::{CommandOpcode, QueryPagesStage};
 
@@ -47,13 +48,11 @@ impl DestroyCommand {
         Self { object_type, ..self }
     }
 
-    /// Every destroy command has the number of the object in its third word.
-    pub(super) fn input(self) -> CommandHeaderIn {
-        let mut bytes = [0; CommandHeaderIn::SIZE];
-        bytes[..2].copy_from_slice(&self.opcode.raw().to_be_bytes());
-        bytes[6..8].copy_from_slice(&self.object_type.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.number.to_be_bytes());
-        zerocopy::transmute!(bytes)
+    /// Every destroy command has the number of the object where that of a general object has it.
+    pub(super) fn input(self) -> GeneralObjectIn {
+        let mut input = GeneralObjectIn::new();
+        input.set_opcode(self.opcode).set_obj_type(self.object_type).set_obj_id(self.number);
+        input
     }
 }
 
@@ -278,4 +277,37 @@ fn serve<H: Hal>(executor: &mut CommandExecutor<'_, H>, handling: EventHandling<
         }
     }
     executor.limit = outer;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_prm::command::cq::DestroyCqIn;
+    use bareverbs_prm::command::eq::DestroyEqIn;
+    use bareverbs_prm::command::mkey::DestroyMkeyIn;
+    use bareverbs_prm::command::pd::DeallocPdIn;
+    use bareverbs_prm::command::qp::DestroyQpIn;
+    use bareverbs_prm::command::queue_counter::DeallocQueueCounterIn;
+    use bareverbs_prm::command::srq::{DeallocXrcdIn, DestroyRmpIn, DestroyXrcSrqIn};
+    use bareverbs_prm::command::uar::DeallocUarIn;
+
+    #[test]
+    fn destroy_commands_have_the_number_where_general_objects_have_it() {
+        const NUMBER: usize = GeneralObjectIn::FIELDS.obj_id.offset() / 4;
+        for field in [
+            DestroyCqIn::FIELDS.cqn,
+            DestroyEqIn::FIELDS.eq_number,
+            DestroyMkeyIn::FIELDS.mkey_index,
+            DeallocPdIn::FIELDS.pd,
+            DestroyQpIn::FIELDS.qpn,
+            DeallocQueueCounterIn::FIELDS.counter_set_id,
+            DeallocXrcdIn::FIELDS.xrcd,
+            DestroyRmpIn::FIELDS.rmpn,
+            DestroyXrcSrqIn::FIELDS.xrc_srqn,
+            DeallocUarIn::FIELDS.uar,
+        ] {
+            assert_eq!(field.in_dword(NUMBER).put(1), 1, "{field:?}");
+        }
+        assert_eq!(GeneralObjectIn::FIELDS.opcode, DestroyCqIn::FIELDS.opcode);
+    }
 }

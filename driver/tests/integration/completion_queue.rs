@@ -13,7 +13,7 @@ use bareverbs_core::{
 use bareverbs_prm::command::caps::GeneralCapabilities;
 use bareverbs_prm::command::cq::{CreateCqIn, ModifyCqIn};
 use bareverbs_prm::context::CompletionQueueContext;
-use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry, OP_OWN_INITIAL, OP_OWN_OFFSET};
 use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, uar};
 use bareverbs_prm::eqe::EventEntry;
 use bareverbs_prm::ids::{Cqn, Qpn};
@@ -145,8 +145,8 @@ fn the_context_of_a_completion_queue() {
     assert_eq!((context.cq_max_count(), context.cq_period(), context.cq_period_mode()), (0, 0, 0));
     assert!(hal.world.memory.is_mapped(ring.base, 64 * 64 + 8), "the ring, and the record behind it");
     for slot in 0..64 {
-        let owner = hal.world.memory.read(ring.base + slot * 64 + 63, 1);
-        assert_eq!(owner, [0xf1], "slot {slot} is of the device and was not written");
+        let owner = hal.world.memory.read(ring.base + slot * CQE_SIZE as u64 + OP_OWN_OFFSET as u64, 1);
+        assert_eq!(owner, [OP_OWN_INITIAL], "slot {slot} is of the device and was not written");
     }
     let shown = format!("{queue:?}");
     assert!(shown.contains("cqn") && shown.contains("consumer"), "{shown}");

@@ -10,9 +10,10 @@ use bareverbs_core::{
     CompletionQueue, CompletionQueueConfig, Device, DeviceConfig, ReceiveRequest, WorkCompletion, WorkRequest,
 };
 use bareverbs_prm::command::cq::CreateCqIn;
-use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry, OP_OWN_OFFSET};
 use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, uar};
-use bareverbs_prm::eqe::EventEntry;
+use bareverbs_prm::eqe::{EventEntry, PageRequestEvent};
+use bareverbs_prm::field::BitRange;
 use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, EventType};
 use bareverbs_prm::time::Duration;
 use proptest::prelude::*;
@@ -27,6 +28,9 @@ const TIMEOUT: Duration = Duration::from_millis(10);
 const MOST_CHANCES: u32 = 200_000;
 /// The page of registers that the firmware gives away.
 const PAGE: usize = 0x10 * UAR_PAGE_SIZE;
+
+/// The owner bit of an entry, in its last byte.
+const OWNER: BitRange = CompletionEntry::FIELDS.owner.in_byte();
 
 /// Has the device do `work` whenever it gets a chance; gives the number of chances that it took.
 fn interfere(hal: &FakeHal, mut work: impl FnMut(&FakeHal) + 'static) -> Rc<Cell<u32>> {
@@ -58,7 +62,8 @@ impl Place {
     fn fill(self, hal: &FakeHal, next: u32, bytes: [u8; 64]) {
         for index in next..next + (1 << self.log_size) {
             let mut entry = bytes;
-            entry[63] = entry[63] & !1 | (index >> self.log_size & 1) as u8;
+            let op_own = &mut entry[OP_OWN_OFFSET];
+            *op_own = OWNER.set((*op_own).into(), u64::from(index >> self.log_size)) as u8;
             let slot = u64::from(index & ((1 << self.log_size) - 1));
             hal.world.memory.write(self.base + slot * 64, &entry);
         }
@@ -100,9 +105,9 @@ fn flood_events(hal: &FakeHal, eqn: u32, kind: EventType, data: [u8; 28]) -> Rc<
 }
 
 fn page_request(count: i32) -> [u8; 28] {
-    let mut data = [0; 28];
-    data[4..8].copy_from_slice(&count.to_be_bytes());
-    data
+    let mut request = PageRequestEvent::new();
+    request.set_num_pages(count.cast_unsigned());
+    zerocopy::transmute!(request)
 }
 
 /// How long `work` takes by the clock of the place.
@@ -311,7 +316,7 @@ impl Dice {
         let (offset, count) = match self.roll(4) {
             0 => (0, length.min(4096)),
             1 => (self.roll(length / 64) * 64, 64.min(length)),
-            2 => (self.roll(length / 64) * 64 + 63, 1),
+            2 => (self.roll(length / CQE_SIZE) * CQE_SIZE + OP_OWN_OFFSET, 1),
             _ => (self.roll(length), 1 + self.roll(16)),
         };
         let count = count.min(length - offset.min(length));

@@ -10,7 +10,7 @@ use bareverbs_core::{
 use bareverbs_prm::cqe::CompletionEntry;
 use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::numbering::CqeOpcode;
-use bareverbs_prm::wqe::DataSegment;
+use bareverbs_prm::wqe::{DataSegment, SharedReceiveSegment};
 use zerocopy::FromBytes;
 
 /// A queue of three receives and its queue pair.
@@ -39,8 +39,9 @@ fn an_entry_names_the_next_one_and_then_its_slices() {
         queue.post_receive(&ReceiveRequest::new(id, &slice(0x1000 * (id + 1)))).unwrap();
         let (bytes, next) = rig.shared_bytes(&queue, id as u16);
         assert_eq!((bytes.len(), next), (32, id as u16 + 1));
-        assert!(bytes[..2].iter().chain(&bytes[4..16]).all(|&byte| byte == 0), "reserved");
-        let data = DataSegment::read_from_bytes(&bytes[16..]).unwrap();
+        let (link, data) = SharedReceiveSegment::ref_from_prefix(&bytes).unwrap();
+        assert_eq!(link, SharedReceiveSegment::new().set_next_wqe_index(next), "all else is reserved");
+        let data = DataSegment::read_from_bytes(data).unwrap();
         assert_eq!((data.byte_count(), data.lkey().value(), data.address()), (64, 0x1234, 0x1000 * (id + 1)));
         let firmware = rig.hal.firmware();
         let record = firmware.pools[&queue.number().value()].context.wq().dbr_addr();

@@ -28,6 +28,7 @@ pub use tap::TapIo;
 pub use udp::UdpIo;
 pub use unix_datagram::UnixDatagramIo;
 
+use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::capture::{CaptureError, Direction};
 use bareverbs_sim::net::fault::Faults;
@@ -56,8 +57,8 @@ const RECEIVE_BATCH: usize = 64;
 const SEND_LIMIT: usize = 64;
 /// [Work](Device::work_done) per turn of a device: memory accesses of some 10 to 100 ns each.
 const TURN: u64 = 1 << 16;
-/// Register that starts commands: `command_doorbell_vector` in the initialization segment.
-const COMMAND_DOORBELL: u64 = 0x18;
+/// Register that starts commands.
+const COMMAND_DOORBELL: u64 = init_segment::COMMAND_DOORBELL as u64;
 /// Longest pause, whatever the caller asks for, because the peer cannot signal that it has room again.
 const LONGEST_REST: Duration = Duration::from_millis(1);
 /// Pause while frames wait for the peer.

@@ -8,7 +8,7 @@ use super::send_queue::write_pieces;
 use super::wqe::{self, Piece, PieceList, WorkFault};
 use super::{DmaFault, HostMemory, strict};
 use bareverbs_prm::field::Layout;
-use bareverbs_prm::wqe::{DataSegment, INVALID_LKEY, SEGMENT};
+use bareverbs_prm::wqe::{DataSegment, INVALID_LKEY, SEGMENT, SharedReceiveSegment};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of the longest receive WQE.
@@ -156,8 +156,9 @@ impl ReceiveQueue {
     /// Moves past a taken receive. An entry of a linked list begins with the number of the next one.
     fn advance(&mut self, entry: &[u8]) {
         self.taken = self.taken.wrapping_add(1);
-        if let (Some(next), Some(number)) = (&mut self.next, entry.get(2..4)) {
-            *next = number.try_into().map_or(0, u16::from_be_bytes);
+        let link = SharedReceiveSegment::ref_from_prefix(entry);
+        if let (Some(next), Ok((link, _))) = (&mut self.next, link) {
+            *next = link.next_wqe_index();
         }
     }
 
@@ -168,7 +169,7 @@ impl ReceiveQueue {
             return None;
         }
         let index = self.next.unwrap_or(self.taken);
-        let mut link = [0; 4];
+        let mut link = [0; SharedReceiveSegment::SIZE];
         let mask = (1u64 << self.geometry.log_size) - 1;
         if self.next.is_some() {
             self.buffer

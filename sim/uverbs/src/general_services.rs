@@ -14,7 +14,7 @@ use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, ResetToInitQpIn, Reset
 use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::cqe::CompletionEntry;
-use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, uar};
+use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, send_doorbell, uar};
 use bareverbs_prm::ids::{Cqn, Eqn, Gid, MacAddress, Mkey, Pdn, Qpn, UarIndex};
 use bareverbs_prm::numbering::{
     CommandOpcode, CqeOpcode, MkeyAccessMode, PathMigration, PathMtu, ServiceType, WqeOpcode,
@@ -34,6 +34,8 @@ const ROUTE_HEADER: usize = 40;
 const IPV4_HEADER_AT: usize = 20;
 const IPV4_SOURCE: usize = 12;
 const IPV6_SOURCE: usize = 8;
+/// `roce_l3_header_type` of a datagram behind an IPv4 header.
+const IPV4: u8 = 2;
 /// Number of posted receives, logarithm, and bytes of each.
 const LOG_RECEIVES: u8 = 6;
 const RECEIVES: u16 = 1 << LOG_RECEIVES;
@@ -214,8 +216,7 @@ impl GeneralServices {
         self.posted = self.posted.wrapping_add(BLOCKS);
         commands.kernel.put(self.places.record + 4, &u32::from(self.posted).to_be_bytes());
         let register = u64::from(self.page.value()) * UAR_PAGE_SIZE as u64 + uar::SEND as u64;
-        let doorbell = u64::from(self.qpn.value()) << 8;
-        commands.write_register(now, process, register, &doorbell.to_be_bytes());
+        commands.write_register(now, process, register, &send_doorbell(self.qpn).to_be_bytes());
     }
 
     /// Builds a send WQE.
@@ -279,14 +280,13 @@ impl GeneralServices {
     }
 }
 
-/// The sender of a datagram. The low two bits of the service level say which header it had (RoCEv2: 2 is
-/// IPv4).
+/// The sender of a datagram.
 fn sender(commands: &CommandQueue, header: &[u8], entry: &CompletionEntry) -> Sender {
     if commands.nic.config().link_layer == LinkLayer::InfiniBand && entry.grh() == 0 {
         return Sender::Lid(entry.slid());
     }
     let mut gid = [0; 16];
-    if entry.service_level() & 3 == 2 {
+    if entry.roce_l3_header_type() == IPV4 {
         let at = IPV4_HEADER_AT + IPV4_SOURCE;
         let mut address = [0; 4];
         address.copy_from_slice(&header[at..at + 4]);

@@ -12,6 +12,7 @@
 //! ```
 
 use super::info::FieldInfo;
+use core::ops::Range;
 
 /// Bits of a byte.
 const BYTE: u32 = 8;
@@ -82,6 +83,11 @@ impl Field {
         (self.bit_offset / BYTE) as usize / self.size() * self.size()
     }
 
+    /// The bytes of that number in the structure.
+    pub const fn bytes(self) -> Range<usize> {
+        self.offset()..self.offset() + self.size()
+    }
+
     /// Bits below the field in that number.
     pub const fn shift(self) -> u32 {
         (self.offset() + self.size()) as u32 * BYTE - self.bit_offset - self.width
@@ -90,6 +96,14 @@ impl Field {
     /// The bits of the field, right-aligned.
     pub const fn mask(self) -> u64 {
         u64::MAX >> (WORD - self.width)
+    }
+
+    /// The bits that the field has of the byte in which it is.
+    ///
+    /// # Panics
+    /// At compile time, if it takes more than one byte.
+    pub const fn in_byte(self) -> BitRange {
+        self.in_number(self.offset() as u32 * BYTE, BYTE)
     }
 
     /// The bits that the field has of the big-endian 64-bit word number `index` of its structure.
@@ -187,6 +201,8 @@ mod tests {
         assert_eq!(at(fields.odd), (8, 4, 0, 0xff_ffff));
         assert_eq!(at(fields.flag), (12, 1, 7, 1));
         assert_eq!(at(fields.whole), (16, 8, 0, u64::MAX));
+        assert_eq!((fields.odd.bytes(), fields.whole.bytes()), (8..12, 16..24));
+        assert_eq!(fields.part.in_byte(), BitRange { shift: 2, mask: 0xf });
         assert_eq!((fields.tail.order(), fields.tail.width()), (ByteOrder::Memory, 32));
         assert_eq!(Sample::INFO.fields.len(), 7);
     }

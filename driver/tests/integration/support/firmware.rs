@@ -10,7 +10,7 @@ use bareverbs_prm::command::entry::{CommandHeaderIn, CommandMailbox, CommandQueu
 use bareverbs_prm::command::srq::RmpContext;
 use bareverbs_prm::context::{MkeyContext, QueuePairContext};
 use bareverbs_prm::doorbell::init_segment;
-use bareverbs_prm::eqe::EventEntry;
+use bareverbs_prm::eqe::{EventEntry, PageRequestEvent};
 use bareverbs_prm::numbering::CommandOpcode as Op;
 use bareverbs_prm::time::{Duration, Time};
 use capabilities::{atomic, general, roce};
@@ -305,10 +305,11 @@ impl Firmware {
     }
 
     fn request_pages(&mut self, memory: &Memory, count: i32) {
-        let mut event = EventEntry::new();
-        let mut data = [0; 28];
-        data[4..8].copy_from_slice(&count.to_be_bytes());
-        event.set_kind(bareverbs_prm::numbering::EventType::PageRequest).set_data(data);
+        let (mut event, mut request) = (EventEntry::new(), PageRequestEvent::new());
+        request.set_num_pages(count.cast_unsigned());
+        event
+            .set_kind(bareverbs_prm::numbering::EventType::PageRequest)
+            .set_data(zerocopy::transmute!(request));
         self.event(memory, event);
     }
 

@@ -11,6 +11,7 @@ use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
+use bareverbs_prm::wqe::SharedReceiveSegment;
 use std::rc::Rc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -141,7 +142,8 @@ impl<S: Service> Rig<S> {
         let pool = &firmware.pools[&queue.number().value()];
         let stride = 1usize << pool.context.wq().log_wq_stride();
         let bytes = self.hal.world.memory.read(pool.base + u64::from(entry) * stride as u64, stride);
-        let next = u16::from_be_bytes([bytes[2], bytes[3]]);
+        let link = SharedReceiveSegment::ref_from_prefix(&bytes).map(|(link, _)| link.next_wqe_index());
+        let next = link.unwrap();
         (bytes, next)
     }
 

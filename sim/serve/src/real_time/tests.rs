@@ -1,6 +1,7 @@
 //! An echoing device between two ends of a socket pair.
 
 use super::{FrameIo, RealTime, UnixDatagramIo};
+use bareverbs_prm::doorbell::{init_segment, uar};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::fault::{Action, FaultId, Faults, RandomFaults, ScriptedFault, Trigger};
@@ -147,8 +148,8 @@ fn a_command_runs_after_earlier_doorbells() {
     let device = runner.device_mut();
     device.frames.extend((0..6).map(|number| vec![number]));
     device.yields = 1000;
-    runner.mmio_write(0x800, &[0; 8]);
-    runner.mmio_write(0x18, &[0; 4]);
+    runner.mmio_write(uar::SEND as u64, &[0; 8]);
+    runner.mmio_write(init_segment::COMMAND_DOORBELL as u64, &[0; 4]);
     assert_eq!(runner.device().waited, [6, 0]);
     assert_eq!(runner.device().yields, 999, "one turn, however much is left");
 }

@@ -4,6 +4,7 @@ use super::socket::WAITING;
 use super::*;
 use bareverbs_prm::command::entry::CommandQueueEntry;
 use bareverbs_prm::command::hca::{EnableHcaIn, QueryIssiIn};
+use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::numbering::CommandOpcode;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -89,9 +90,9 @@ impl Machine {
 
     /// Waits for the firmware and sets the command queue address.
     fn boot(&mut self) {
-        while self.read32(BAR, 0x1fc) >> 31 != 0 {}
-        self.write32(0x10, 0);
-        self.write32(0x14, QUEUE as u32);
+        while self.read32(BAR, init_segment::INITIALIZING as u64) >> 31 != 0 {}
+        self.write32(init_segment::CMDQ_ADDRESS_HIGH as u64, 0);
+        self.write32(init_segment::CMDQ_ADDRESS_LOW as u64, QUEUE as u32);
     }
 
     /// Runs an inline command in slot 0. Returns delivery status and output.
@@ -102,13 +103,13 @@ impl Machine {
         entry.set_kind(7).set_input_length(16).set_output_length(16).set_ownership(true);
         entry.set_command_input_inline_data(inline);
         self.memory.write_all_at(entry.as_bytes(), QUEUE).unwrap();
-        self.write32(0x18, 1);
+        self.write32(init_segment::COMMAND_DOORBELL as u64, 1);
         // A read after the doorbell returns once the command is done.
         self.read32(BAR, 0);
         let mut bytes = [0; 64];
         self.memory.read_exact_at(&mut bytes, QUEUE).unwrap();
         let entry = CommandQueueEntry::read_from_bytes(&bytes).unwrap();
-        (!entry.ownership()).then(|| (bytes[63] >> 1, entry.command_output_inline_data()))
+        (!entry.ownership()).then(|| (entry.status(), entry.command_output_inline_data()))
     }
 
     fn enable(&mut self) -> Option<(u8, [u8; 16])> {
@@ -175,7 +176,7 @@ fn the_device_is_reset_between_clients() {
     let rig = Rig::new();
     for _ in 0..3 {
         let mut machine = rig.client();
-        assert_eq!(machine.read32(BAR, 0x14) >> 12, 0, "no command queue");
+        assert_eq!(machine.read32(BAR, init_segment::CMDQ_ADDRESS_LOW as u64) >> 12, 0, "no command queue");
         machine.boot();
         assert_eq!(machine.enable(), Some((0, [0; 16])));
         drop(machine);

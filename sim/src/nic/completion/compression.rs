@@ -6,6 +6,7 @@
 //! written; software sets their owner bits. The title is written last. A run never wraps around the end of the ring.
 
 use bareverbs_prm::cqe::{CQE_FORMAT_COMPRESSED, CQE_SIZE, CompletionEntry, MINI_CQES, MiniEntry};
+use bareverbs_prm::field::Field;
 use bareverbs_prm::numbering::CqeOpcode;
 use zerocopy::IntoBytes;
 
@@ -25,11 +26,15 @@ pub(super) fn is_compressible(entry: &CompletionEntry) -> bool {
     entry.format() == 0 && matches!(entry.opcode(), CqeOpcode::Requester | CqeOpcode::ResponderSend)
 }
 
-/// Bytes of an entry that come from its mini entry or from its place in the run: hash, checksum, byte count,
-/// time stamp, send opcode, counter.
-const OWN_BYTES: [core::ops::Range<usize>; 6] = [12..16, 20..22, 44..48, 48..56, 56..57, 60..62];
-const HASH: core::ops::Range<usize> = 12..16;
-const CHECKSUM: core::ops::Range<usize> = 20..22;
+/// Fields of an entry that come from its mini entry or from its place in the run.
+const OWN_FIELDS: [Field; 6] = [
+    CompletionEntry::FIELDS.rss_hash,
+    CompletionEntry::FIELDS.checksum,
+    CompletionEntry::FIELDS.byte_count,
+    CompletionEntry::FIELDS.timestamp,
+    CompletionEntry::FIELDS.send_opcode,
+    CompletionEntry::FIELDS.wqe_counter,
+];
 /// `mini_cqe_res_format`: mini entries of receives hold a checksum, others a hash.
 const FORMAT_CHECKSUM: u8 = 1;
 
@@ -43,21 +48,20 @@ pub(super) fn follows(last: &CompletionEntry, next: &CompletionEntry) -> bool {
 fn shared(entry: &CompletionEntry) -> [u8; CQE_SIZE] {
     let mut bytes = [0; CQE_SIZE];
     bytes.copy_from_slice(entry.as_bytes());
-    OWN_BYTES.into_iter().for_each(|own| bytes[own].fill(0));
+    OWN_FIELDS.into_iter().for_each(|own| bytes[own.bytes()].fill(0));
     bytes
 }
 
 fn mini(entry: &CompletionEntry, format: u8) -> [u8; MiniEntry::SIZE] {
     let mut mini = MiniEntry::new();
     mini.set_byte_count(entry.byte_count());
-    let bytes = entry.as_bytes();
     match (entry.opcode(), format) {
         (CqeOpcode::Requester, _) => {
-            mini.set_wqe_counter(entry.wqe_counter()).set_send_opcode(entry.send_opcode());
+            mini.set_wqe_counter(entry.wqe_counter()).set_send_opcode(entry.send_opcode())
         }
-        (_, FORMAT_CHECKSUM) => mini.as_mut_bytes()[..2].copy_from_slice(&bytes[CHECKSUM]),
-        _ => mini.as_mut_bytes()[..4].copy_from_slice(&bytes[HASH]),
-    }
+        (_, FORMAT_CHECKSUM) => mini.set_checksum(entry.checksum()),
+        _ => mini.set_rss_hash(entry.rss_hash()),
+    };
     zerocopy::transmute!(mini)
 }
 

@@ -1,11 +1,11 @@
 //! Completion queues: resizing, moderation, entries of 128 bytes.
 
 use super::pair::Pair;
-use super::verbs::{Node, create_qp, inline, remote};
+use super::verbs::{Node, create_qp, inline, op_own, remote};
 use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut, ModifyCqIn, ModifyCqOut};
 use bareverbs_prm::context::CompletionQueueContext;
-use bareverbs_prm::cqe::{CompletionEntry, MiniEntry, OP_OWN_INITIAL};
+use bareverbs_prm::cqe::{CompletionEntry, MiniEntry, OP_OWN_INITIAL, OP_OWN_OFFSET};
 use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode, EventType, QpState, WqeOpcode};
 use bareverbs_prm::time::Duration;
 use zerocopy::IntoBytes;
@@ -217,7 +217,7 @@ fn entries_of_a_collapsed_queue_are_the_first() {
         (entry(0).opcode(), entry(0).wqe_counter(), entry(0).owner()),
         (CqeOpcode::Requester, 19, true)
     );
-    assert_eq!(entry(1).as_bytes()[63], OP_OWN_INITIAL, "nothing is written behind it");
+    assert_eq!(entry(1).as_bytes()[OP_OWN_OFFSET], OP_OWN_INITIAL, "nothing is written behind it");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_run_is_a_title_and_arrays_of_eight() {
         assert_eq!(u64::from(mini.byte_count()), number + 1, "entry {number}");
         assert_eq!((u64::from(mini.wqe_counter()), mini.send_opcode()), (number, 0x08));
     }
-    assert_eq!(pair.a.host.memory.slice(address + 2 * 64 + 63, 1), [OP_OWN_INITIAL], "not written");
+    assert_eq!(pair.a.host.memory.slice(op_own(address, 2), 1), [OP_OWN_INITIAL], "not written");
     assert_eq!(pair.a.host.nic.counters().completions_compressed, 12);
     // A single entry is written uncompressed, after the run.
     pair.a.post(WqeOpcode::RdmaWrite, &[target, inline(&[7])].concat());

@@ -9,6 +9,8 @@ use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
 use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, CqeSyndrome, EventType, QpState, WqeOpcode};
 use bareverbs_prm::time::Duration;
+use bareverbs_prm::wqe::InlineHeader;
+use zerocopy::IntoBytes;
 
 fn error(entry: CompletionEntry) -> (CqeOpcode, CqeSyndrome, u8, u16) {
     let entry: ErrorEntry = zerocopy::transmute!(entry);
@@ -128,7 +130,9 @@ fn bad_wqes_fail_locally_and_in_order() {
     });
     fails_locally(config, wqe::SEGMENTS, |a, _| a.write_wqe(WqeOpcode::RdmaWrite, |_| {}, nothing));
     fails_locally(config, wqe::SEGMENTS, |a, _| {
-        a.write_wqe(WqeOpcode::Send, |_| {}, &0x8000_0200u32.to_be_bytes());
+        let mut header = InlineHeader::new();
+        header.set_inline(true).set_byte_count(512);
+        a.write_wqe(WqeOpcode::Send, |_| {}, header.as_bytes());
     });
     fails_locally(config, wqe::INLINE, |a, p| {
         a.write_wqe(WqeOpcode::RdmaRead, |_| {}, &[p.remote.clone(), inline(&[0; 8])].concat());
@@ -149,7 +153,7 @@ fn bad_wqes_fail_locally_and_in_order() {
     });
     fails_locally(strict, wqe::RESERVED, |a, p| {
         let mut segment = p.remote.clone();
-        segment[15] = 1;
+        *segment.last_mut().unwrap() = 1;
         a.write_wqe(WqeOpcode::RdmaWrite, |_| {}, &segment);
     });
 }

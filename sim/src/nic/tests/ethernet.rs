@@ -20,8 +20,8 @@ use bareverbs_prm::command::flow::{
 };
 use bareverbs_prm::command::port::{ModifyNicVportContextIn, ModifyNicVportContextOut};
 use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
-use bareverbs_prm::doorbell::uar;
-use bareverbs_prm::ids::{FlowTableId, Rqn, Sqn, Tirn};
+use bareverbs_prm::doorbell::{send_doorbell, uar};
+use bareverbs_prm::ids::{FlowTableId, Qpn, Rqn, Sqn, Tirn};
 use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, WqeOpcode};
 use bareverbs_prm::wqe::{ControlSegment, EthernetSegment, completion_mode};
 use proptest::prelude::*;
@@ -189,7 +189,7 @@ impl Station {
     pub(super) fn post_raw(&mut self, opcode: WqeOpcode, body: &[u8]) {
         let mut control = ControlSegment::new();
         control.set_opcode(opcode).set_wqe_index(self.posted).set_completion_mode(completion_mode::ALWAYS);
-        control.set_qpn(bareverbs_prm::ids::Qpn::from_low_bits(self.sqn.value()));
+        control.set_qpn(Qpn::from_low_bits(self.sqn.value()));
         control.set_ds((1 + body.len().div_ceil(16)) as u8);
         let mut bytes = [control.as_bytes(), body].concat();
         bytes.resize(bytes.len().next_multiple_of(64), 0);
@@ -206,7 +206,7 @@ impl Station {
 
     /// Rings the doorbell of the send queue.
     pub(super) fn ring(&mut self) {
-        let raw = u64::from(self.sqn.value()) << 8;
+        let raw = send_doorbell(Qpn::from_low_bits(self.sqn.value()));
         let at = u64::from(self.node.uar.value()) * 4096 + uar::SEND as u64;
         self.host().write_bytes(at, &raw.to_be_bytes());
     }

@@ -24,7 +24,7 @@ use bareverbs_prm::ids::{Gid, MacAddress, Srqn};
 use bareverbs_prm::numbering::{
     CommandOpcode as Op, CqeOpcode, EventType, RegisterId, ServiceType, WqeOpcode,
 };
-use bareverbs_prm::wqe::{AddressVector, KeyUpdateSegment};
+use bareverbs_prm::wqe::{AddressVector, KeyUpdateSegment, SharedReceiveSegment};
 use zerocopy::{FromBytes, IntoBytes};
 
 const QKEY: u32 = 0x1111_1111;
@@ -294,8 +294,8 @@ impl Pool {
 
     /// Writes an entry and links it to the next one.
     fn post(&mut self, node: &mut Node, entry: u16, next: u16, sge: Sge) {
-        let mut bytes = vec![0; 16];
-        bytes[2..4].copy_from_slice(&next.to_be_bytes());
+        let mut link = SharedReceiveSegment::new();
+        let mut bytes = link.set_next_wqe_index(next).as_bytes().to_vec();
         bytes.extend(data(sge));
         bytes.extend(data(Sge { address: 0, length: 0, key: bareverbs_prm::wqe::INVALID_LKEY }));
         node.host.memory.put(self.buffer + u64::from(entry) * STRIDE, &bytes);

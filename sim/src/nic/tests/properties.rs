@@ -4,12 +4,13 @@ use super::host::Host;
 use super::pair::Pair;
 use super::verbs::{MR_SIZE, Node};
 use crate::nic::NicConfig;
-use bareverbs_prm::command::entry::CommandHeaderIn;
-use bareverbs_prm::doorbell::uar;
-use bareverbs_prm::numbering::CommandOpcode;
+use bareverbs_prm::command::entry::{CommandHeaderIn, CommandQueueEntry};
+use bareverbs_prm::doorbell::{init_segment, uar};
+use bareverbs_prm::numbering::{CommandOpcode, WqeOpcode};
 use bareverbs_prm::time::Duration;
+use bareverbs_prm::wqe::ControlSegment;
 use proptest::prelude::*;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 const KNOWN: [u16; 85] = [
     0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x107, 0x108, 0x109, 0x10a, 0x10b, 0x10d, 0x200, 0x201, 0x202,
@@ -19,6 +20,13 @@ const KNOWN: [u16; 85] = [
     0x909, 0x90a, 0x90b, 0x912, 0x913, 0x914, 0x915, 0x916, 0x917, 0x918, 0x919, 0x92f, 0x930, 0x931, 0x932,
     0x933, 0x934, 0x935, 0x936, 0x937, 0x938, 0x939, 0x93a, 0x93b, 0x93c,
 ];
+
+/// The type of a command queue entry.
+const PCI: u8 = 7;
+/// Opcodes of the WQEs that have a good head: the first bytes of the control segment.
+const OPCODES: [WqeOpcode; 4] =
+    [WqeOpcode::RdmaWrite, WqeOpcode::Send, WqeOpcode::RdmaRead, WqeOpcode::AtomicCompareSwap];
+const HEAD: usize = ControlSegment::FIELDS.signature.offset();
 
 fn words(count: usize) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![4 => Just(0u8), 1 => Just(0xff), 2 => any::<u8>()];
@@ -52,12 +60,11 @@ proptest! {
     #[test]
     fn arbitrary_queue_entries(entry in proptest::array::uniform32(any::<u8>()), rest in proptest::array::uniform32(any::<u8>())) {
         let mut host = Host::booted(NicConfig::default());
-        let mut bytes = [entry, rest].concat();
-        bytes[0] = 7;
-        bytes[63] |= 1;
+        let mut entry: CommandQueueEntry = zerocopy::transmute!([entry, rest]);
+        entry.set_kind(PCI).set_ownership(true);
         let queue = host.queue;
-        host.memory.put(queue, &bytes);
-        host.write(0x18, 1);
+        host.memory.put(queue, entry.as_bytes());
+        host.write(init_segment::COMMAND_DOORBELL, 1);
         prop_assert!(host.memory.faults.iter().all(|fault| !fault.write));
     }
 
@@ -72,10 +79,11 @@ proptest! {
         for (first, second) in blocks {
             let mut block = [first, second].concat();
             if good_head {
-                let head = [0, (pair.a.qp.posted >> 8) as u8, pair.a.qp.posted as u8, [8, 0xa, 0x10, 0x11][usize::from(block[3]) & 3]];
-                block[..4].copy_from_slice(&head);
-                block[4..7].copy_from_slice(&pair.a.qp.qpn.value().to_be_bytes()[1..]);
-                block[7] &= 7;
+                let (drawn, _) = ControlSegment::read_from_prefix(&block).unwrap();
+                let mut head = ControlSegment::new();
+                head.set_wqe_index(pair.a.qp.posted).set_opcode(OPCODES[usize::from(drawn.opcode().raw()) & 3]);
+                head.set_qpn(pair.a.qp.qpn).set_ds(drawn.ds() & 7);
+                block[..HEAD].copy_from_slice(&head.as_bytes()[..HEAD]);
             }
             pair.a.write_blocks(&block);
         }

@@ -4,7 +4,7 @@ use super::host::Host;
 use super::verbs::Node;
 use crate::nic::{Nic, NicConfig};
 use bareverbs_prm::command::hca::{EnableHcaIn, EnableHcaOut};
-use bareverbs_prm::doorbell::{init_segment, uar};
+use bareverbs_prm::doorbell::{init_segment, send_doorbell, uar};
 use bareverbs_prm::numbering::CommandOpcode;
 use bareverbs_prm::time::{Duration, Time};
 
@@ -99,7 +99,7 @@ fn doorbells_work_from_their_own_uar_only() {
     let (other, _): (bareverbs_prm::command::uar::AllocUarOut, _) =
         node.host.run(CommandOpcode::AllocUar, 0, bareverbs_prm::command::uar::AllocUarIn::new()).unwrap();
     let ignored = node.host.nic.counters().doorbells_ignored;
-    let raw = u64::from(node.qp.qpn.value()) << 8;
+    let raw = send_doorbell(node.qp.qpn);
     let at = u64::from(other.uar().value()) * 4096;
     node.host.write_bytes(at + uar::SEND as u64, &raw.to_be_bytes());
     node.host.write_bytes(at + uar::CQ_ARM as u64, &u64::from(node.cq.cqn.value()).to_be_bytes());

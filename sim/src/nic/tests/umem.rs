@@ -4,7 +4,7 @@
 use super::commands::refused;
 use super::host::{CommandResult, Host};
 use super::pair::Pair;
-use super::verbs::{Cq, LOG_CQ, LOG_RQ, LOG_RQ_STRIDE, LOG_SQ, Node, Qp, Sge, data, remote};
+use super::verbs::{Cq, LOG_CQ, LOG_RQ, LOG_RQ_STRIDE, LOG_SQ, Node, Qp, Sge, clear_cq, data, remote};
 use crate::nic::NicConfig;
 use crate::nic::page_list::ENTRY_BUDGET;
 use crate::nic::syndrome::{self, Refusal};
@@ -18,7 +18,6 @@ use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQp
 use bareverbs_prm::command::srq::{CreateRmpIn, CreateRmpOut, DestroyRmpIn, DestroyRmpOut};
 use bareverbs_prm::command::uctx::{CreateUctxIn, CreateUctxOut, DestroyUctxIn, DestroyUctxOut};
 use bareverbs_prm::command::umem::{CreateUmemIn, CreateUmemOut, DestroyUmemIn, DestroyUmemOut};
-use bareverbs_prm::cqe::OP_OWN_INITIAL;
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::ids::{Mkey, Qpn, UmemId};
 use bareverbs_prm::numbering::{
@@ -98,9 +97,7 @@ fn qp_in(node: &mut Node, id: UmemId) -> CommandResult<CreateQpOut> {
 /// Replaces the node's queues with ones in a single object.
 fn move_queues(node: &mut Node) -> UmemId {
     let (base, id) = object(&mut node.host, BOTH);
-    for slot in 0..1u64 << LOG_CQ {
-        node.host.memory.put(base + CQ_AT + slot * 64 + 63, &[OP_OWN_INITIAL]);
-    }
+    clear_cq(&mut node.host, base + CQ_AT, LOG_CQ);
     let (cq, _) = cq_in(node, id).unwrap();
     let (buffer, record) = (base + CQ_AT, base + RECORDS_AT);
     node.cq = Cq { cqn: cq.cqn(), buffer, record, consumer: 0, log_size: LOG_CQ };

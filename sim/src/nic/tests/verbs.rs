@@ -12,9 +12,9 @@ use bareverbs_prm::command::qp::{
 };
 use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut};
 use bareverbs_prm::context::QueuePairContext;
-use bareverbs_prm::cqe::{CompletionEntry, OP_OWN_INITIAL};
-use bareverbs_prm::doorbell::{CqArm, eq_doorbell, uar};
-use bareverbs_prm::eqe::EventEntry;
+use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry, OP_OWN_INITIAL, OP_OWN_OFFSET};
+use bareverbs_prm::doorbell::{CqArm, eq_doorbell, send_doorbell, uar};
+use bareverbs_prm::eqe::{EQE_SIZE, EventEntry};
 use bareverbs_prm::ids::{Cqn, Eqn, Gid, MacAddress, Mkey, MkeyIndex, Pdn, Qpn, UarIndex};
 use bareverbs_prm::numbering::{
     CommandOpcode, CqeOpcode, PathMigration, PathMtu, QpState, RoceL3Type, RoceVersion, ServiceType,
@@ -22,8 +22,8 @@ use bareverbs_prm::numbering::{
 };
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::wqe::{
-    AddressVector, AtomicSegment, ControlSegment, DataSegment, INVALID_LKEY, RemoteAddressSegment,
-    completion_mode,
+    AddressVector, AtomicSegment, ControlSegment, DataSegment, INVALID_LKEY, InlineHeader,
+    RemoteAddressSegment, completion_mode,
 };
 use zerocopy::IntoBytes;
 
@@ -145,9 +145,8 @@ impl Node {
 
     /// Rings the send doorbell.
     pub fn ring(&mut self) {
-        let raw = u64::from(self.qp.qpn.value()) << 8;
         let at = u64::from(self.uar.value()) * 4096 + uar::SEND as u64;
-        self.host.write_bytes(at, &raw.to_be_bytes());
+        self.host.write_bytes(at, &send_doorbell(self.qp.qpn).to_be_bytes());
     }
 
     pub fn post(&mut self, opcode: WqeOpcode, segments: &[u8]) {
@@ -283,7 +282,8 @@ pub fn set_gid(host: &mut Host, index: u16, gid: Gid, mac: MacAddress) {
 pub fn create_eq(host: &mut Host, uar: UarIndex, log_size: u8, mask: u64) -> Result<Eq, u32> {
     let (buffer, list) = paged(host, 64 << log_size);
     for slot in 0..1u64 << log_size {
-        host.memory.put(buffer + slot * 64 + 63, &[1]);
+        let mut entry = EventEntry::new();
+        host.memory.put(buffer + slot * EQE_SIZE as u64, entry.set_owner(true).as_bytes());
     }
     let mut input = CreateEqIn::new();
     input.eq_context_entry_mut().set_log_eq_size(log_size).set_uar_page(uar).set_intr(5);
@@ -295,11 +295,21 @@ pub fn create_eq(host: &mut Host, uar: UarIndex, log_size: u8, mask: u64) -> Res
     Ok(Eq { eqn: output.eq_number(), buffer, consumer: 0, log_size })
 }
 
+/// Marks all entries of a completion queue as not written.
+pub fn clear_cq(host: &mut Host, buffer: u64, log_size: u8) {
+    for slot in 0..1u64 << log_size {
+        host.memory.put(op_own(buffer, slot), &[OP_OWN_INITIAL]);
+    }
+}
+
+/// Address of the byte with opcode and owner of an entry.
+pub const fn op_own(buffer: u64, slot: u64) -> u64 {
+    buffer + slot * CQE_SIZE as u64 + OP_OWN_OFFSET as u64
+}
+
 pub fn create_cq(host: &mut Host, uar: UarIndex, eqn: Eqn, log_size: u8) -> Result<Cq, u32> {
     let (buffer, list) = paged(host, 64 << log_size);
-    for slot in 0..1u64 << log_size {
-        host.memory.put(buffer + slot * 64 + 63, &[OP_OWN_INITIAL]);
-    }
+    clear_cq(host, buffer, log_size);
     let record = host.memory.allocate(8);
     let mut input = CreateCqIn::new();
     let context = input.cq_context_mut();
@@ -398,8 +408,9 @@ pub fn operands(swap_add: u64, compare: u64) -> Vec<u8> {
 }
 
 pub fn inline(bytes: &[u8]) -> Vec<u8> {
-    let mut segment = (0x8000_0000u32 | bytes.len() as u32).to_be_bytes().to_vec();
-    segment.extend_from_slice(bytes);
+    let mut header = InlineHeader::new();
+    header.set_inline(true).set_byte_count(bytes.len() as u16);
+    let mut segment = [header.as_bytes(), bytes].concat();
     segment.resize(segment.len().next_multiple_of(16), 0);
     segment
 }

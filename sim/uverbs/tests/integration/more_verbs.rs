@@ -3,12 +3,12 @@
 use crate::support;
 
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::wqe::AddressVector;
+use bareverbs_prm::wqe::{AddressVector, DataSegment};
 use bareverbs_uverbs::uapi::*;
 use bareverbs_uverbs::{Errno, VirtualHost};
 use support::attribute;
 use support::libmlx5::*;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const Q_KEY: u32 = 0x1111_1111;
 const GRH: u32 = 40;
@@ -329,7 +329,7 @@ fn a_completion_queue_goes_on_in_another_buffer() {
     a.connect(&qp, IB_UVERBS_QPT_RC, gid, other.number).unwrap();
     a.connect(&other, IB_UVERBS_QPT_RC, gid, qp.number).unwrap();
     let buffer = a.allocate(64 * 64);
-    (0..64).for_each(|entry| a.program.put(buffer + entry * 64 + 63, &[0xf0]));
+    a.clear_cq(buffer, 64);
     let requested = ResizeCq { response: 0, cq_handle: cq.handle as u32, cqe: 63 };
     let provider = Mlx5ResizeCq { buf_addr: buffer, cqe_size: 64, reserved0: 0, reserved1: 0 };
     let number = IB_USER_VERBS_CMD_RESIZE_CQ;
@@ -337,9 +337,8 @@ fn a_completion_queue_goes_on_in_another_buffer() {
     assert_eq!(response.cqe, 63);
     assert_eq!(a.poll(&mut cq).map(|end| end.opcode), Some(5), "the entry that ends the old buffer");
     cq = Cq { buffer, entries: 64, ..cq };
-    let data = u64::from_be_bytes(local[8..].try_into().unwrap());
-    let key = u32::from_be_bytes(local[4..8].try_into().unwrap());
-    a.post_receive(&mut other, key, data + 64, 8);
+    let memory = DataSegment::ref_from_bytes(&local).unwrap();
+    a.post_receive(&mut other, memory.lkey().value(), memory.address() + 64, 8);
     a.post_send(&mut qp, ENTRIES, SEND, &local);
     (0..20).for_each(|_| drop(a.turn()));
     assert!(a.poll(&mut cq).is_some() && a.poll(&mut cq).is_some());

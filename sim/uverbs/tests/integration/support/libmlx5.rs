@@ -1,8 +1,12 @@
-//! As much of libibverbs and libmlx5 as the tests need: writes requests byte by byte, puts WQEs into memory,
+//! As much of libibverbs and libmlx5 as the tests need: writes requests, puts WQEs into memory,
 //! and takes completions out.
 
 use super::{BASE, Program, attribute, open, request};
+use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry, ErrorEntry};
+use bareverbs_prm::ids::{Mkey, Qpn};
+use bareverbs_prm::numbering::{CqeOpcode, WqeOpcode};
 use bareverbs_prm::time::{Duration, Time};
+use bareverbs_prm::wqe::{ControlSegment, DataSegment, INVALID_LKEY, RemoteAddressSegment, completion_mode};
 use bareverbs_sim::wire::FrameBuffer;
 use bareverbs_uverbs::uapi::*;
 use bareverbs_uverbs::{Errno, FileId, Uverbs, VirtualHost};
@@ -186,11 +190,18 @@ impl Peer {
         self.command::<_, u32, ()>(number, &requested, &[]).unwrap().0.into()
     }
 
+    /// Marks the entries of a completion queue as not written.
+    pub fn clear_cq(&mut self, buffer: u64, entries: u32) {
+        let mut entry = CompletionEntry::new();
+        entry.set_opcode(CqeOpcode::Invalid);
+        for number in 0..u64::from(entries) {
+            self.program.put(buffer + number * CQE_SIZE as u64, entry.as_bytes());
+        }
+    }
+
     pub fn create_cq(&mut self, user_handle: u64, channel: Option<u64>) -> Cq {
         let (buffer, record) = (self.allocate(u64::from(2 * ENTRIES) * 64), self.allocate(64));
-        for entry in 0..u64::from(2 * ENTRIES) {
-            self.program.put(buffer + entry * 64 + 63, &[0xf0]);
-        }
+        self.clear_cq(buffer, 2 * ENTRIES);
         let requested = Mlx5CreateCq {
             buf_addr: buffer,
             db_addr: record,
@@ -352,7 +363,7 @@ impl Peer {
     /// Writes a data segment, and one that ends the list.
     pub fn put_segments(&mut self, at: u64, key: u32, address: u64, length: u32) {
         self.program.put(at, &data_segment(key, address, length));
-        self.program.put(at + 16, &data_segment(0x100, 0, 0));
+        self.program.put(at + 16, &data_segment(INVALID_LKEY.value(), 0, 0));
     }
 
     /// Posts one signalled send request with these segments after the control segment.
@@ -360,11 +371,11 @@ impl Peer {
         let slot = u64::from(u32::from(qp.sent) % ENTRIES);
         let at = qp.buffer + u64::from(receives * STRIDE) + slot * 64;
         let count = 1 + segments.len() as u32 / 16;
-        let mut control = [0; 16];
-        control[..4].copy_from_slice(&(u32::from(qp.sent) << 8 | u32::from(opcode)).to_be_bytes());
-        control[4..8].copy_from_slice(&(qp.number << 8 | count).to_be_bytes());
-        control[11] = 8 | 2;
-        let wqe = [&control, segments].concat();
+        let mut control = ControlSegment::new();
+        control.set_wqe_index(qp.sent).set_opcode(WqeOpcode::from_raw(opcode)).set_ds(count as u8);
+        control.set_qpn(Qpn::from_low_bits(qp.number));
+        control.set_completion_mode(completion_mode::ALWAYS).set_solicited(true);
+        let wqe = [control.as_bytes(), segments].concat();
         let blocks = wqe.len().div_ceil(64) as u16;
         self.program.put(at, &wqe);
         qp.sent = qp.sent.wrapping_add(blocks);
@@ -373,21 +384,22 @@ impl Peer {
 
     /// Takes the next completion.
     pub fn poll(&mut self, cq: &mut Cq) -> Option<Completion> {
-        let at = cq.buffer + u64::from(cq.consumer % cq.entries) * 64;
-        let entry: [u8; 64] = self.read(at);
-        let opcode = entry[63] >> 4;
-        if opcode == 0xf || entry[63] & 1 != (cq.consumer / cq.entries) as u8 & 1 {
+        let at = cq.buffer + u64::from(cq.consumer % cq.entries) * CQE_SIZE as u64;
+        let entry: CompletionEntry = self.read(at);
+        let owner = cq.consumer / cq.entries & 1 != 0;
+        if entry.opcode() == CqeOpcode::Invalid || entry.owner() != owner {
             return None;
         }
         cq.consumer += 1;
         self.program.put(cq.record, &cq.consumer.to_be_bytes());
-        let word = |at: usize| u32::from_be_bytes(entry[at..at + 4].try_into().unwrap());
+        let error: ErrorEntry = zerocopy::transmute!(entry);
+        let is_error = matches!(entry.opcode(), CqeOpcode::RequesterError | CqeOpcode::ResponderError);
         Some(Completion {
-            opcode,
-            user_index: word(0x20) & 0xff_ffff,
-            bytes: word(0x2c),
-            counter: u16::from_be_bytes([entry[60], entry[61]]),
-            syndrome: if opcode >= 0xd { entry[55] } else { 0 },
+            opcode: entry.opcode().raw(),
+            user_index: entry.user_index(),
+            bytes: entry.byte_count(),
+            counter: entry.wqe_counter(),
+            syndrome: if is_error { error.syndrome().raw() } else { 0 },
         })
     }
 
@@ -417,20 +429,16 @@ impl Peer {
 }
 
 pub fn data_segment(key: u32, address: u64, length: u32) -> [u8; 16] {
-    let mut segment = [0; 16];
-    segment[..4].copy_from_slice(&length.to_be_bytes());
-    segment[4..8].copy_from_slice(&key.to_be_bytes());
-    segment[8..].copy_from_slice(&address.to_be_bytes());
-    segment
+    let mut segment = DataSegment::new();
+    segment.set_byte_count(length).set_lkey(Mkey::new(key)).set_address(address);
+    zerocopy::transmute!(segment)
 }
 
 /// A remote address, then local data.
 pub fn remote(address: u64, key: u32, data: [u8; 16]) -> Vec<u8> {
-    let mut segment = address.to_be_bytes().to_vec();
-    segment.extend(key.to_be_bytes());
-    segment.extend([0; 4]);
-    segment.extend(data);
-    segment
+    let mut segment = RemoteAddressSegment::new();
+    segment.set_address(address).set_rkey(Mkey::new(key));
+    [segment.as_bytes(), &data].concat()
 }
 
 /// Lets two devices work until they are idle.
