@@ -3,8 +3,10 @@
 //! The crate `vfio_user` has a client as well, but it ignores the error in a reply, waits forever, waits for a reply to
 //! every register write, and panics if a reply has an unexpected size. A driver needs better, so this is our own.
 
+mod command;
 mod error;
 
+pub(super) use command::Command;
 pub use error::{ClientError, CommandSubject};
 
 use rustix::io::Errno;
@@ -34,38 +36,7 @@ const KIND: u32 = 0xf;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// Commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u16)]
-pub(super) enum Command {
-    Version = 1,
-    DmaMap = 2,
-    DmaUnmap = 3,
-    GetInfo = 4,
-    GetRegionInfo = 5,
-    GetIrqInfo = 7,
-    SetIrqs = 8,
-    RegionRead = 9,
-    RegionWrite = 10,
-    Reset = 13,
-}
-
 impl Command {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Version => "VERSION",
-            Self::DmaMap => "DMA_MAP",
-            Self::DmaUnmap => "DMA_UNMAP",
-            Self::GetInfo => "DEVICE_GET_INFO",
-            Self::GetRegionInfo => "DEVICE_GET_REGION_INFO",
-            Self::GetIrqInfo => "DEVICE_GET_IRQ_INFO",
-            Self::SetIrqs => "DEVICE_SET_IRQS",
-            Self::RegionRead => "REGION_READ",
-            Self::RegionWrite => "REGION_WRITE",
-            Self::Reset => "DEVICE_RESET",
-        }
-    }
-
     fn garbage(self, what: &'static str) -> ClientError {
         ClientError::Garbage { command: self.name(), what }
     }

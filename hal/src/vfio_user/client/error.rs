@@ -1,6 +1,6 @@
 //! Why a conversation with a server failed, with the values of the command in progress.
 
-use super::Command;
+use super::command::Command;
 use core::fmt;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;

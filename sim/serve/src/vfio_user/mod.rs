@@ -15,6 +15,7 @@ mod cable;
 mod command_handler;
 mod connection;
 mod engine;
+mod error;
 mod memory;
 mod message;
 mod socket;
@@ -23,12 +24,12 @@ mod view;
 mod wire;
 
 pub use cable::Cable;
+pub use error::ServeError;
 pub use memory::ClientMemory;
 pub use socket::listen_at;
 
 use crate::fabric::{Fabric, HostPlace, Waker};
 use crate::real_time::{Card, CardPort, FaultScript, Outside, RealTime, Recorder, Tally};
-use bareverbs_prm::ids::VhcaId;
 use bareverbs_sim::net::Direction;
 use bareverbs_sim::net::fault::Faults;
 use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
@@ -36,7 +37,6 @@ use bareverbs_sim::run::Seed;
 use cable::CableEnd;
 use command_handler::CommandHandler;
 use connection::Connection;
-use core::fmt;
 use engine::{Engine, Link, QUEUE};
 use message::{Command, Message};
 use socket::{clear_path, listen};
@@ -128,49 +128,6 @@ impl WireFaults {
         if layer == LinkLayer::InfiniBand { faults.of_infiniband() } else { faults }
     }
 }
-
-/// Why serving failed.
-#[derive(Debug)]
-pub enum ServeError {
-    /// The socket cannot be created.
-    Socket(PathBuf, io::Error),
-    /// The path exists and is not a socket.
-    NotASocket(PathBuf),
-    /// A live server uses the path, or its socket cannot be removed.
-    InUse(PathBuf),
-    /// The wire cannot be opened, or the device's thread cannot be started.
-    Wire(io::Error),
-    /// The card has a function of this number already, or the device is no function.
-    Card(Option<VhcaId>),
-    /// The device's thread has ended: the model panicked.
-    DeviceEnded,
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Socket(path, cause) => write!(f, "cannot listen at {}: {cause}", path.display()),
-            Self::NotASocket(path) => {
-                write!(
-                    f,
-                    "{} exists and is not a socket, so it is left alone: choose another path",
-                    path.display()
-                )
-            }
-            Self::InUse(path) => {
-                write!(f, "{} is in use; end the other server or choose another path", path.display())
-            }
-            Self::Wire(cause) => write!(f, "cannot take the end of the wire: {cause}"),
-            Self::Card(Some(id)) => {
-                write!(f, "the card has a function with VHCA id {id} already: give this one another")
-            }
-            Self::Card(None) => write!(f, "the device is not a function of a card: set NicConfig::card"),
-            Self::DeviceEnded => write!(f, "the device model has ended; its last messages are above"),
-        }
-    }
-}
-
-impl core::error::Error for ServeError {}
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

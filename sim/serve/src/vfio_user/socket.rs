@@ -1,6 +1,6 @@
 //! The sockets of a served device: where nobody listens, and for their owner only.
 
-use super::ServeError;
+use super::error::ServeError;
 use crate::listening;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io::{self, ErrorKind};
