@@ -472,11 +472,11 @@ impl Poster {
         self.head = head.wrapping_add(slots);
     }
 
-    /// [`Self::post`] for a work request from `head` to `next`; `posted` has no position yet. The poster does not learn
+    /// [`Self::post`] for a work request that takes these `slots`; `posted` has no position yet. The poster does not learn
     /// of it before it [advances](Self::advance).
     #[inline(always)]
-    pub fn record(pairs: &impl Pairs, (head, next): (u32, u32), id: u64, posted: Posted) {
-        pairs.store(head, [id, posted.before(next).0]);
+    pub fn record(pairs: &impl Pairs, slots: core::ops::Range<u32>, id: u64, posted: Posted) {
+        pairs.store(slots.start, [id, posted.before(slots.end).0]);
     }
 
     /// Advances the head to `head`, behind work requests that [`Self::record`] recorded.

@@ -14,7 +14,7 @@ mod ring;
 
 pub use error::{ModifySharedReceiveQueueError, SharedReceiveQueueError};
 
-use self::ring::{SharedPublication, SharedQueue, SharedRing, Slot, Slots};
+use self::ring::{SharedPublication, SharedQueue, SharedRing, SharedSlot, SharedSlots};
 use crate::command::{CommandError, Request};
 use crate::device::ledgers::Share;
 use crate::device::{DestroyCommand, DeviceRef, DmaOf};
@@ -271,11 +271,11 @@ fn modify_limit(number: Srqn, limit: u16) -> ModifyRmpIn {
 pub struct SharedReceiveBatch<'a, D: DeviceRef> {
     device: &'a D,
     /// The slots of the ledger, and the entries of the ring that have one slice.
-    slots: Slots<'a>,
+    slots: SharedSlots<'a>,
     rings: &'a Rings<DmaOf<D>>,
     queue: &'a mut SharedQueue,
     /// What the queue takes next; always in step with it.
-    front: Front<Slot<'a>>,
+    front: Front<SharedSlot<'a>>,
 }
 
 impl<D: DeviceRef> SharedReceiveBatch<'_, D> {

@@ -135,18 +135,18 @@ layout! {
     bytes rgid / set_rgid: 16 = 8, "rgid";
 }
 
-/// Where the Ethernet address lies in an address vector: it straddles two dwords.
-const REMOTE_MAC: core::ops::Range<usize> = 20..26;
-
 impl AddressVector {
+    /// The bytes of the Ethernet address. They straddle two dwords.
+    pub const REMOTE_MAC: core::ops::Range<usize> = 20..26;
+
     /// Ethernet address of the receiver.
     pub fn remote_mac(&self) -> MacAddress {
-        MacAddress(self.as_bytes()[REMOTE_MAC].try_into().unwrap_or_default())
+        MacAddress(self.as_bytes()[Self::REMOTE_MAC].try_into().unwrap_or_default())
     }
 
     /// Sets the Ethernet address of the receiver.
     pub fn set_remote_mac(&mut self, mac: MacAddress) -> &mut Self {
-        self.as_mut_bytes()[REMOTE_MAC].copy_from_slice(&mac.0);
+        self.as_mut_bytes()[Self::REMOTE_MAC].copy_from_slice(&mac.0);
         self
     }
 }

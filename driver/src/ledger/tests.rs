@@ -401,9 +401,9 @@ fn a_batch_is_ahead_of_its_poster() {
     let mut poster = sender(&words, 8);
     let pairs = poster.pairs(&words);
     assert!(poster.has_room_at(&words, 0));
-    Poster::record(&pairs, (0, 1), 20, Posted::some(1, 2));
+    Poster::record(&pairs, 0..1, 20, Posted::some(1, 2));
     assert!(poster.has_room_up_to(&words, 4));
-    Poster::record(&pairs, (1, 4), 21, Posted::some(3, 4));
+    Poster::record(&pairs, 1..4, 21, Posted::some(3, 4));
     assert!(poster.has_room_up_to(&words, 8) && !poster.has_room_up_to(&words, 9));
     assert!(poster.has_room_at(&words, 7) && !poster.has_room_at(&words, 8));
     assert_eq!(poster.head(), 0);

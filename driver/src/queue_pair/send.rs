@@ -81,7 +81,7 @@ impl FastPaths<'_> {
                     return false;
                 }
                 let next = head.wrapping_add(1);
-                Poster::record(slots, (head, next), request.id, request.posted);
+                Poster::record(slots, head..next, request.id, request.posted);
                 encoder.write_short_inline::<ONLY>(place, entry, |control, block| {
                     then(poster, Written { next, control, block: Some(block) });
                 });
@@ -91,7 +91,7 @@ impl FastPaths<'_> {
                 if !poster.has_room_up_to(memory.words, next) {
                     return false;
                 }
-                Poster::record(slots, (head, next), request.id, request.posted);
+                Poster::record(slots, head..next, request.id, request.posted);
                 let control = encoder.write_long_inline(place, entry);
                 then(poster, Written { next, control, block: None });
             }
@@ -101,7 +101,7 @@ impl FastPaths<'_> {
                     return false;
                 }
                 let next = head.wrapping_add(1);
-                Poster::record(slots, (head, next), request.id, request.posted);
+                Poster::record(slots, head..next, request.id, request.posted);
                 encoder.write_block::<ONLY>(place, entry, |control, block| {
                     then(poster, Written { next, control, block: Some(block) });
                 });

@@ -26,14 +26,14 @@ pub(super) struct SharedQueue {
 }
 
 /// The slots of the ledger, and the entries of the ring that have one slice, of which there are as many.
-pub(super) type Slots<'a> = Twins<'a, 16, { 2 * SEGMENT }>;
+pub(super) type SharedSlots<'a> = Twins<'a, 16, { 2 * SEGMENT }>;
 /// The slot and the entry of one number.
-pub(super) type Slot<'a> = Twin<'a, 16, { 2 * SEGMENT }>;
+pub(super) type SharedSlot<'a> = Twin<'a, 16, { 2 * SEGMENT }>;
 
 impl SharedQueue {
     /// What a batch takes next. A queue whose entries have room for another number of slices than one has nothing for it.
     #[inline(always)]
-    pub(super) fn front<'a>(&self, slots: &Slots<'a>) -> Front<Slot<'a>> {
+    pub(super) fn front<'a>(&self, slots: &SharedSlots<'a>) -> Front<SharedSlot<'a>> {
         if self.path != ReceivePath::OneSlice {
             return Front::exhausted(slots.slot(0));
         }

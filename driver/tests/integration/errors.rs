@@ -42,7 +42,7 @@ fn limits_say_what_was_attempted() {
 }
 
 #[test]
-fn what_the_device_lacks_comes_with_advice() {
+fn a_lack_of_the_device_comes_with_advice() {
     let errors: [(&dyn Display, &str); 10] = [
         (&OpenCause::BadQueueGeometry { log_size: 9, log_stride: 9 }, "update the firmware"),
         (&OpenCause::NoIssi1 { supported: 1 }, "update the firmware"),

@@ -252,7 +252,7 @@ struct Silence<'a> {
 pub const START_FIRST: &str = "; start the end that listens first, or name its port with -p";
 /// What to try when nobody connects.
 pub const START_OTHER_END: &str = "; start the other end with the name of this machine and the same port (-p), and look for a firewall between them";
-const NOBODY_CONNECTS: Silence<'_> = Silence { what: "nobody connects", advice: START_OTHER_END };
+const NOBODY_CONNECTS: Silence<'_> = Silence { what: "nobody connected", advice: START_OTHER_END };
 const NO_ANSWER: Silence<'_> = Silence {
     what: "the peer did not answer over TCP",
     advice: "; something else may have that port, or the peer is busy with another client",

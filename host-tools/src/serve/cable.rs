@@ -160,7 +160,7 @@ mod tests {
         drop(listen(&other, server.cable()).expect("the old socket is replaced"));
         fs::write(socket_of(&other), "mine").expect("a file");
         let error = listen(&other, server.cable()).expect_err("a file is in the way");
-        assert!(error.to_string().contains("no socket"), "{error}");
+        assert!(error.to_string().contains("not a socket"), "{error}");
         assert_eq!(fs::read(socket_of(&other)).expect("the file"), b"mine");
         let error = set(&directory.path().join("nobody"), true).expect_err("nobody is there");
         assert!(error.to_string().starts_with("no `bareverbs serve` answers at "), "{error:#}");

@@ -51,8 +51,8 @@ impl Subnet {
     /// The response leaves through the ingress port, unless a port towards the requester is known.
     fn answer_general(&mut self, ingress: usize, request: &GeneralPacket, response: &[u8; SIZE]) {
         let exit = request.source_lid().and_then(|lid| self.tables.exit(lid)).unwrap_or(ingress);
-        let Some(frame) = request.response_frame(response) else { return };
-        if !self.queue(exit, frame) {
+        let Some((frame, icrc)) = request.response_frame(response) else { return };
+        if !self.queue(exit, frame, icrc) {
             self.counters.has_no_room(exit);
         }
     }

@@ -420,12 +420,12 @@ impl Subnet {
 
     /// Queues a packet; false if it is dropped because the queue is full, as VL 15 of real switches does.
     fn send(&mut self, port: usize, packet: &SubnetPacket, destination: u16) -> bool {
-        let frame = packet.to_frame(self.agent.lid(), destination);
-        self.queue(port, frame)
+        let (frame, icrc) = packet.to_frame(self.agent.lid(), destination);
+        self.queue(port, frame, icrc)
     }
 
     /// Queues a frame with its invariant CRC; counts it and returns false if the queue is full.
-    fn queue(&mut self, port: usize, (frame, icrc): (FrameBuffer, u32)) -> bool {
+    fn queue(&mut self, port: usize, frame: FrameBuffer, icrc: u32) -> bool {
         let has_room = self.responses.len() < WAITING;
         if has_room {
             self.responses.push_back((port, frame.into_bytes(), icrc));

@@ -197,7 +197,7 @@ fn parse_datagram(control: &ControlSegment, cursor: &mut SegmentReader<'_>) -> R
         WqeOpcode::SendImm => Some(control.immediate()),
         _ => return Err(OPCODE),
     };
-    let vector: &AddressVector = cursor.segment()?;
+    let vector = cursor.address_vector()?;
     Ok(WqeRequest::Datagram(DatagramAddress { vector: *vector, immediate }))
 }
 

@@ -5,7 +5,10 @@ use super::pieces::{Piece, PieceList};
 use crate::nic::mkey::{Access, Accessor, HostRange, MkeyTable};
 use crate::nic::strict;
 use bareverbs_prm::field::{BitRange, Layout};
-use bareverbs_prm::wqe::{ControlSegment, DataSegment, InlineHeader, LONGEST_SEGMENT, SEGMENT};
+use bareverbs_prm::wqe::{
+    AddressVector, ControlSegment, DataSegment, InlineHeader, LONGEST_SEGMENT, SEGMENT,
+};
+use core::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The layout of the WQEs of a queue pair.
@@ -69,8 +72,22 @@ impl<'a> SegmentReader<'a> {
     /// Checks the reserved bits of a segment.
     #[inline(always)]
     pub(crate) fn check<T: Segment>(&self, segment: &T) -> Result<(), WorkFault> {
-        let accepts = !self.strict || strict::is_clear(&T::INFO, segment.as_bytes(), 0..0);
+        self.check_but(segment, 0..0)
+    }
+
+    /// Checks the reserved bits of a segment, but not of the `open` bytes.
+    #[inline(always)]
+    fn check_but<T: Segment>(&self, segment: &T, open: Range<usize>) -> Result<(), WorkFault> {
+        let accepts = !self.strict || strict::is_clear(&T::INFO, segment.as_bytes(), open);
         if accepts { Ok(()) } else { Err(RESERVED) }
+    }
+
+    /// Takes an address vector. The Ethernet address in it is no field of the layout, because it straddles two dwords.
+    pub(crate) fn address_vector(&mut self) -> Result<&'a AddressVector, WorkFault> {
+        let vector = self.peek::<AddressVector>()?;
+        self.check_but(vector, AddressVector::REMOTE_MAC)?;
+        self.position += AddressVector::SIZE;
+        Ok(vector)
     }
 
     /// Takes the next segment.
