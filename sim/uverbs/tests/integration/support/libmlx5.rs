@@ -386,7 +386,7 @@ impl Peer {
     pub fn poll(&mut self, cq: &mut Cq) -> Option<Completion> {
         let at = cq.buffer + u64::from(cq.consumer % cq.entries) * CQE_SIZE as u64;
         let entry: CompletionEntry = self.read(at);
-        let owner = cq.consumer / cq.entries & 1 != 0;
+        let owner = !(cq.consumer / cq.entries).is_multiple_of(2);
         if entry.opcode() == CqeOpcode::Invalid || entry.owner() != owner {
             return None;
         }
