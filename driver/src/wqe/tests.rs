@@ -120,7 +120,10 @@ fn requests_with_a_fast_path_know_their_blocks() {
 #[test]
 fn inline_bytes_of_each_length_are_written_and_nothing_beyond_their_blocks() {
     let data: Vec<u8> = (0..400).map(|i| i as u8 ^ 0x5a).collect();
-    for (length, counter) in (17..=data.len()).flat_map(|length| [(length, 0), (length, BLOCKS - 1)]) {
+    // Miri would take minutes for every length.
+    let step = if cfg!(miri) { 23 } else { 1 };
+    let lengths = (17..=data.len()).step_by(step);
+    for (length, counter) in lengths.flat_map(|length| [(length, 0), (length, BLOCKS - 1)]) {
         let bytes = &data[..length];
         let send = WorkRequest::send_inline(1, bytes);
         let write = WorkRequest::write_inline(1, bytes, RemoteSlice::default());
