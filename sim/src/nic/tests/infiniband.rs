@@ -24,7 +24,7 @@ use bareverbs_prm::ids::{Gid, MacAddress, Srqn};
 use bareverbs_prm::numbering::{
     CommandOpcode as Op, CqeOpcode, EventType, RegisterId, ServiceType, WqeOpcode,
 };
-use bareverbs_prm::wqe::{AddressVector, KeyUpdateSegment, SharedReceiveSegment};
+use bareverbs_prm::wqe::{AddressVector, KeyUpdateSegment, OWN_QKEY, SharedReceiveSegment};
 use zerocopy::{FromBytes, IntoBytes};
 
 const QKEY: u32 = 0x1111_1111;
@@ -197,7 +197,7 @@ fn datagrams_that_nobody_takes_are_counted() {
         (1, 1, 1)
     );
     send_to_itself(&mut node, |v| {
-        v.set_qkey(1 << 31);
+        v.set_qkey(OWN_QKEY);
     });
     assert_eq!(node.expect().opcode(), CqeOpcode::Requester);
     assert_eq!(node.expect().opcode(), CqeOpcode::ResponderSend, "the Q_Key of the queue pair itself");

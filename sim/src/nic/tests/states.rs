@@ -266,6 +266,19 @@ fn reserved_bits_of_an_address_are_refused_in_strict_mode() {
     }
 }
 
+/// On RoCE the address vector also has an Ethernet address, which is no field because it straddles two dwords.
+#[test]
+fn strict_mode_accepts_the_ethernet_address_of_a_datagram() {
+    let mut node = Node::new(1, NicConfig { strict: true, ..NicConfig::default() });
+    super::pacing::make_datagram(&mut node);
+    let mut vector = vector_to(node.qp.qpn, super::pacing::QKEY);
+    vector.set_grh(true).set_sgid_index(1).set_rgid(node.gid.0).set_remote_mac(node.mac);
+    let segments = [vector.as_bytes(), &data(node.mr.sge(0, 8))].concat();
+    node.post(WqeOpcode::Send, &segments);
+    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut crate::wire::FrameBuffer::new());
+    assert_eq!(node.expect().opcode(), CqeOpcode::Requester);
+}
+
 /// Requirement: IBTA v1.4 §10.3.1.6: a failed datagram send moves only the send queue to SQE: later sends are flushed,
 /// receives continue.
 /// Requirement: IBTA v1.4 §10.3.1.6: after the transition from SQE to RTS, sending continues.
