@@ -116,6 +116,11 @@ impl RemoteSwitch {
         self.info = None;
     }
 
+    /// Marks one of its ports for a recheck.
+    pub(super) fn read_again(&mut self, port: u8) {
+        self.unread.insert(port);
+    }
+
     /// Wants a port to be active, because its neighbour is known.
     pub(super) fn raise(&mut self, port: u8) {
         self.raised.insert(port);

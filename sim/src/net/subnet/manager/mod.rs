@@ -110,7 +110,7 @@ impl Manager {
     /// Handles a link of the own switch that came up or went down.
     pub(super) fn handle_link(&mut self, now: Time, port: u8, up: bool) {
         let at = SwitchPort { switch: self.config.guid, port };
-        self.unplug(at);
+        self.unplug(now, at);
         if up {
             self.plug(now, at);
         }
@@ -360,15 +360,31 @@ impl Manager {
         self.send_request(now, RequestTarget::Port(at));
     }
 
-    fn unplug(&mut self, at: SwitchPort) {
+    fn unplug(&mut self, now: Time, at: SwitchPort) {
         let Some(far) = self.drop_port(at) else { return };
         self.is_changed = true;
         if let Some(far) = far {
             // The link is down at both ends, whichever end reports it first.
-            if self.neighbours.get(&far).and_then(Neighbour::as_switch) == Some(at) {
+            let is_joined = self.neighbours.get(&far).and_then(Neighbour::as_switch) == Some(at);
+            if is_joined {
                 self.drop_port(far);
             }
             self.find_routes();
+            if is_joined {
+                self.look_at_far_end(now, far);
+            }
+        }
+    }
+
+    /// Rechecks the far end of a link whose near end was down. If the link flaps, the far end may have reported that
+    /// it is up again before the near end reports that it was down, and will not report it a second time.
+    fn look_at_far_end(&mut self, now: Time, far: SwitchPort) {
+        if far.switch == self.config.guid {
+            self.plug(now, far);
+        } else if let Some(switch) = self.switches.get_mut(&far.switch) {
+            switch.read_again(far.port);
+            self.follow(RequestTarget::Switch(far.switch));
+            self.wake(now, far.switch);
         }
     }
 
@@ -432,7 +448,7 @@ impl Manager {
         let Some(update) = update else { return };
         let at = SwitchPort { switch: guid, port: update.port };
         if !update.is_linked || update.was_down {
-            self.unplug(at);
+            self.unplug(now, at);
         }
         if update.is_linked && self.knows_switch(guid) && !self.neighbours.contains_key(&at) {
             self.plug(now, at);
