@@ -77,6 +77,8 @@ pub(super) struct RemoteSwitch {
     /// Whether there was an earlier master whose entries have not been looked for yet.
     is_inherited: bool,
     asked: Option<SwitchRequest>,
+    /// Whether the outstanding request was answered with an error status.
+    is_refused: bool,
     /// P_Keys of port 0, then the P_Keys that external ports must enforce.
     pub(super) partition_keys: Vec<u16>,
     enforced: BTreeMap<u8, Vec<u16>>,
@@ -105,6 +107,7 @@ impl RemoteSwitch {
             inherited: BTreeSet::new(),
             is_inherited,
             asked: None,
+            is_refused: false,
             partition_keys,
             enforced: BTreeMap::new(),
             service: None,
@@ -189,9 +192,28 @@ impl RemoteSwitch {
         self.packet(request, transaction)
     }
 
+    /// Handles an error status of the outstanding request, which is repeated after its timeout.
+    pub(super) const fn refuse(&mut self) {
+        self.is_refused = true;
+    }
+
+    /// Whether there is nothing to send now. A switch that keeps refusing a request is not in the state that it was
+    /// known to be in: the next sweep reads it again, or it would be asked for the same until it reports a change.
+    pub(super) fn rests(&mut self, now: Time) -> bool {
+        if self.exchange.is_spent() && core::mem::take(&mut self.is_refused) {
+            self.exchange.forget();
+            self.look_again();
+            if let Some(SwitchRequest::Raise(port, _) | SwitchRequest::Enforce(port, _)) = self.asked {
+                self.read_again(port);
+            }
+        }
+        self.exchange.rests(now)
+    }
+
     /// Handles the response to the outstanding request.
     pub(super) fn accept(&mut self, now: Time, response: &SubnetPacket) -> Option<PortUpdate> {
         let asked = self.asked.take();
+        self.is_refused = false;
         let update = asked.and_then(|asked| self.learn(asked, response));
         self.exchange.end(now);
         match self.next_request() {

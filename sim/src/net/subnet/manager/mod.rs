@@ -143,9 +143,15 @@ impl Manager {
 
     /// Handles an error status. An optional request is skipped, all others are retried.
     fn hear_refusal(&mut self, now: Time, target: RequestTarget) {
-        let RequestTarget::Port(at) = target else { return };
-        if self.neighbours.get_mut(&at).is_some_and(|neighbour| neighbour.refuse(now)) {
-            self.send_request(now, target);
+        match target {
+            RequestTarget::Port(at) => {
+                if self.neighbours.get_mut(&at).is_some_and(|neighbour| neighbour.refuse(now)) {
+                    self.send_request(now, target);
+                }
+            }
+            RequestTarget::Switch(guid) => {
+                self.switches.get_mut(&guid).into_iter().for_each(RemoteSwitch::refuse);
+            }
         }
     }
 

@@ -42,7 +42,7 @@ impl Manager {
             }
             RequestTarget::Switch(guid) => {
                 let switch = self.switches.get_mut(&guid)?;
-                if switch.exchange.rests(now) {
+                if switch.rests(now) {
                     return None;
                 }
                 let packet = switch.request(transaction);
