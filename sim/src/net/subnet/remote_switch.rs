@@ -235,11 +235,9 @@ impl RemoteSwitch {
                 self.inherit();
             }
             SwitchRequest::Notice => {
-                let changed = self.info.is_some_and(|info| info.port_state_change());
                 self.info = response.read();
-                if changed {
-                    self.unread.extend(1..=self.attributes.node.num_ports());
-                }
+                // The request has cleared the switch's mark, whichever change it stands for.
+                self.unread.extend(1..=self.attributes.node.num_ports());
             }
             SwitchRequest::ReadPort(port) => {
                 self.unread.remove(&port);
