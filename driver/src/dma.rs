@@ -4,9 +4,9 @@
 //! is a relaxed atomic of the processor's native width (one plain instruction on known machines), which neither tears nor
 //! is a data race. [`Barrier`](crate::hal::Barrier)s provide ordering where it is needed.
 //!
-//! **The exception** are the bytes of inline data ([`Window::store_bytes`]): plain stores, which may be wider than a word.
-//! Nobody loads them but the device, and it does so after the doorbell, before which there is a barrier. A device that
-//! loads them earlier may find them half written, as it may find any other part of an entry.
+//! **The exception** is inline data, which [`Window::store_bytes`] copies by plain stores that may be wider than a word.
+//! Only the device loads these bytes, and it does so after the doorbell, which a barrier precedes. A device that loads
+//! them earlier may find them half written, like any other part of an entry.
 //!
 //! **One access size per word.** Atomic accesses of different sizes to the same bytes are a data race too, if one of
 //! them is an unordered store. Memory that several threads access through `&self` (regions, ledgers) is accessed in

@@ -256,7 +256,7 @@ impl<'a> WorkRequest<'a> {
         Self::write(id, data, RemoteSlice::from_raw(rpc_opcode, 0, region)).with_opmod(strom_opmod::RPC_WRITE)
     }
 
-    /// The same request without what only its fast path needs. A copy of it keeps that part out of the way of a
+    /// The same request without the parts that only a fast path needs, so that the compiler need not keep those parts of a
     /// request that is made and posted at once.
     #[inline(always)]
     pub(crate) const fn on_general_path(mut self) -> Self {

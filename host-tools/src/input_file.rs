@@ -33,7 +33,7 @@ pub(crate) fn take_at_most(source: impl Read, limit: u64) -> io::Result<Vec<u8>>
 
 /// Bytes as text.
 pub(crate) fn text_of(bytes: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is no text in UTF-8"))
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ fn write_blocks<const FIRST: usize>(ring: Run<'_, BLOCK>, mut number: u32, bytes
 fn write_rest(block: Window<'_, BLOCK>, at: usize, bytes: &[u8], skip: usize) {
     let length = bytes.len() - skip;
     if length < PIECE {
-        return write_end(block, bytes.get(skip..).unwrap_or(&[]), bytes);
+        return write_end(block, at, bytes.get(skip..).unwrap_or(&[]), bytes);
     }
     let copy = |start: usize| {
         if let Some(piece) = piece::<PIECE>(bytes, skip + start) {
@@ -160,16 +160,17 @@ fn piece<const L: usize>(bytes: &[u8], start: usize) -> Option<&[u8; L]> {
     bytes.get(start..)?.first_chunk()
 }
 
-/// Writes `rest`, the end of `bytes` and less than a piece, from the start of `block` on.
+/// Writes `rest`, the end of `bytes` and less than a piece, from byte `at` of `block` on.
 #[inline(always)]
-fn write_end(block: Window<'_, BLOCK>, rest: &[u8], bytes: &[u8]) {
+fn write_end(block: Window<'_, BLOCK>, at: usize, rest: &[u8], bytes: &[u8]) {
     if let (Some(first), Some(last)) = (rest.first_chunk::<8>(), rest.last_chunk::<8>()) {
-        block.store_bytes::<8>(0, first);
-        block.store_bytes::<8>(rest.len() - 8, last);
+        block.store_bytes::<8>(at, first);
+        block.store_bytes::<8>(at + rest.len() - 8, last);
     } else if let (1.., Some(last)) = (rest.len(), bytes.last_chunk::<8>()) {
         // The last eight bytes begin before the rest; only the bytes in it count.
         let beyond = 8 * rest.len() as u32;
-        block.store_word_at(0, (u64::from_le_bytes(*last) >> (beyond.wrapping_neg() & 63)).to_le());
+        let word = u64::from_le_bytes(*last) >> (beyond.wrapping_neg() & 63);
+        block.store_bytes::<8>(at, &word.to_le_bytes());
     }
 }
 

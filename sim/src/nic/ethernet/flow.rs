@@ -196,7 +196,7 @@ impl Steering {
         let mut next = 0;
         while let Some(&number) = visits.get(next).filter(|_| next < MOST_VISITS) {
             next += 1;
-            // Always: a table to which another leads is not destroyed, and without the root there is no visit.
+            // There always is one: a table to which another leads is not destroyed, and without a root there is no visit.
             let Some(table) = self.tables.get(number) else { continue };
             let Some(entry) = table.find(&packet) else {
                 visits.extend(table.miss());

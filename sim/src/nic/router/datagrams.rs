@@ -21,7 +21,7 @@ impl Nic {
     pub(super) fn send_datagrams<M: HostMemory>(&mut self, now: Time, memory: &mut M, number: u32) {
         while self.outbox.len() < WAITING && !self.has_yielded() {
             let mut parts = self.parts(now, memory);
-            // Always: it is there when its turn begins, and sending destroys no queue pair.
+            // The queue pair is always there: it was when its turn began, and sending destroys none.
             let Some(qp) = parts.queue_pairs.get_mut(number) else { return };
             let Some(outgoing) = qp.poll_datagram(&mut parts.bus) else {
                 let effects = qp.end_turn(&mut parts.bus);

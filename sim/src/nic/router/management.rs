@@ -49,7 +49,7 @@ impl Nic {
             self.shared.port.repress_trap(management.transaction());
             return;
         }
-        // Always: only a packet of this network has a management address.
+        // This always matches: only a packet of an InfiniBand network has a management address.
         let Network::InfiniBand(local) = packet.route.network else { return };
         if let Some(response) = self.answer_management(memory, management) {
             let (bytes, icrc) = response.to_frame(self.shared.port.hca_vport.lid(), local.source);

@@ -150,7 +150,9 @@ impl Manager {
                 }
             }
             RequestTarget::Switch(guid) => {
-                self.switches.get_mut(&guid).into_iter().for_each(RemoteSwitch::refuse);
+                if let Some(switch) = self.switches.get_mut(&guid) {
+                    switch.refuse();
+                }
             }
         }
     }
