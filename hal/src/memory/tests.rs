@@ -173,6 +173,16 @@ fn shared_memory_has_a_file_with_the_same_bytes() {
 }
 
 #[test]
+fn shared_memory_takes_no_page_before_somebody_touches_it() {
+    let config = ArenaConfig { shared: true, huge_pages: false, ..ArenaConfig::default() };
+    let segment = Segment::acquire(4 << 20, &config).unwrap();
+    let taken = || std::os::unix::fs::MetadataExt::blocks(&segment.file().unwrap().metadata().unwrap());
+    assert_eq!(taken(), 0);
+    std::os::unix::fs::FileExt::write_all_at(segment.file().unwrap(), &[1], 0).unwrap();
+    assert!((1..1024).contains(&taken()), "{} blocks of 512 bytes", taken());
+}
+
+#[test]
 fn huge_pages_are_taken_or_their_absence_is_explained() {
     let config = ArenaConfig { numa_node: Some(0), ..ArenaConfig::default() };
     let segment = Segment::acquire(4 << 20, &config).unwrap();
