@@ -356,6 +356,17 @@ impl State {
         true
     }
 
+    /// The device's end of a cable came up or went down. An SM begins with the port at once, not at its next sweep. An
+    /// Ethernet switch would only forget addresses, which the next frame teaches it again.
+    fn set_link_up(&mut self, index: usize, up: bool) {
+        let now = self.now();
+        let port = self.ports.get(index).filter(|port| port.open && port.layer == LinkLayer::InfiniBand);
+        let Some(Port { layer, at, .. }) = port else { return };
+        let (layer, at) = (*layer, *at);
+        self.switch(layer, at.0).handle_link(now, at.1, up);
+        self.send_out(layer, at.0, &[]);
+    }
+
     fn unplug(&mut self, index: usize) {
         let now = self.now();
         let Some(port) = self.ports.get_mut(index) else { return };
@@ -501,6 +512,10 @@ impl FrameIo for FabricPort {
     fn wait(&mut self, limit: Duration) -> io::Result<()> {
         std::thread::sleep(limit.min(TICK));
         Ok(())
+    }
+
+    fn set_link_up(&mut self, up: bool) {
+        lock(&self.fabric.0).set_link_up(self.index, up);
     }
 }
 

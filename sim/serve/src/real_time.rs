@@ -32,7 +32,7 @@ use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::capture::{CaptureError, Direction};
 use bareverbs_sim::net::fault::Faults;
-use bareverbs_sim::nic::{DeviceEvent, HostMemory};
+use bareverbs_sim::nic::{DeviceEvent, HostMemory, LinkHistory};
 use bareverbs_sim::run::{Device, RecordText};
 use bareverbs_sim::wire::FrameBuffer;
 use card::DmaSide;
@@ -49,6 +49,8 @@ pub trait FrameIo {
     fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool>;
     /// Waits for a frame, for at most `limit`.
     fn wait(&mut self, limit: std::time::Duration) -> io::Result<()>;
+    /// The device's end of the cable came up or went down. Does nothing where the far end cannot see that.
+    fn set_link_up(&mut self, _up: bool) {}
 }
 
 /// Frames to take from outside before the device is asked for its own.
@@ -119,6 +121,8 @@ pub struct RealTime<M, D, F> {
     begun: u64,
     /// Whether due frames have to wait for the device's next turn.
     cut_off: bool,
+    /// What the far end of the cable knows of this one.
+    told: LinkHistory,
 }
 
 impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
@@ -141,6 +145,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
             counters: FrameCounters::default(),
             begun: 0,
             cut_off: false,
+            told: LinkHistory { is_up: true, drops: 0 },
         }
     }
 
@@ -277,6 +282,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     /// Does what is due without waiting. Returns whether there was anything.
     pub fn step(&mut self) -> io::Result<bool> {
         self.begin_turn();
+        self.tell_far_end();
         let mut busy = self.serve_card();
         busy |= self.receive()?;
         busy |= self.deliver();
@@ -292,6 +298,21 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
             }
         }
         Ok(busy)
+    }
+
+    /// Tells the far end of the cable that the link went down or came up. A reset does both: the link trains anew.
+    fn tell_far_end(&mut self) {
+        let link = self.device.link();
+        if link == self.told {
+            return;
+        }
+        if self.told.is_up {
+            self.io.set_link_up(false);
+        }
+        if link.is_up {
+            self.io.set_link_up(true);
+        }
+        self.told = link;
     }
 
     fn serve_card(&mut self) -> bool {

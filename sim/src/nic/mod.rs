@@ -77,6 +77,7 @@ pub use memory::{DmaFault, HostMemory};
 pub use mkey::{DmaEnd, DmaRefused, HostRange, SharedKey};
 pub use observer::{DeviceEvent, DeviceRecord, FrameOrigin, FrameWork, TextError, TextWords, WorkName};
 pub use pci::VENDOR_ID;
+pub use port_link::LinkHistory;
 pub use queue_pair::{Transmit, TransmitClass};
 pub use syndrome::Refusal;
 pub use trace::CommandRecord;

@@ -3,6 +3,15 @@
 
 use crate::wire::management::values::PhysicalState;
 
+/// What the far end of a cable sees of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkHistory {
+    /// Whether frames pass: the cable is plugged in, and software has enabled the port.
+    pub is_up: bool,
+    /// How often the link went down so far. A reset of a device whose link is up counts, because the link trains anew.
+    pub drops: u64,
+}
+
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortLink {

@@ -2,7 +2,8 @@
 //! messages to the others.
 
 use crate::nic::{
-    CardNotice, DeviceRecord, DmaEnd, DmaRefused, DmaRequest, FrameOrigin, HostMemory, LinkLayer, Nic,
+    CardNotice, DeviceRecord, DmaEnd, DmaRefused, DmaRequest, FrameOrigin, HostMemory, LinkHistory,
+    LinkLayer, Nic,
 };
 use crate::wire::FrameBuffer;
 use bareverbs_prm::doorbell::UAR_PAGE_SIZE;
@@ -49,6 +50,10 @@ pub trait Device {
     fn poll_timeout(&self) -> Option<Time>;
     /// The cable was plugged in or pulled.
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool);
+    /// The link of the port, for whoever has the other end of the cable.
+    fn link(&self) -> LinkHistory {
+        LinkHistory { is_up: true, drops: 0 }
+    }
     /// The device starts without a cable. [`Self::set_link_up`] reports one later.
     fn begin_without_cable(&mut self) {}
     /// Length of BAR0 in bytes.
@@ -172,6 +177,9 @@ impl Device for Nic {
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool) {
         Self::set_link_up(self, up);
         Self::handle_timeout(self, now, memory);
+    }
+    fn link(&self) -> LinkHistory {
+        Self::link(self)
     }
     fn begin_without_cable(&mut self) {
         Self::begin_without_cable(self);

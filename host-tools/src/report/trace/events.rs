@@ -1,6 +1,8 @@
 //! Writes events of Chrome's trace event format one after the other.
 
+use serde::Serialize;
 use serde_json::{Value, json};
+use std::fmt;
 use std::io::{self, Write};
 
 /// Where an event is shown.
@@ -21,6 +23,39 @@ pub(super) enum FlowStep {
     End,
 }
 
+/// An event with a one-letter phase at a place. Recordings have millions, so none of them is put together from [`Value`]s
+/// first.
+#[derive(Serialize)]
+struct Event<'a> {
+    #[serde(skip_serializing_if = "is_null")]
+    args: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bp: Option<&'a str>,
+    cat: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<fmt::Arguments<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    ph: &'a str,
+    pid: usize,
+    tid: u32,
+    ts: f64,
+}
+
+impl<'a> Event<'a> {
+    fn at(ph: &'a str, place: Place) -> Self {
+        let Place { device, tid, nanos } = place;
+        let (pid, ts) = (device + 1, micros(nanos));
+        Self { args: None, bp: None, cat: "rdma", dur: None, id: None, name: None, ph, pid, tid, ts }
+    }
+}
+
+fn is_null(arguments: &Option<&Value>) -> bool {
+    arguments.is_none_or(Value::is_null)
+}
+
 /// Writes events.
 pub(super) struct EventWriter<W: Write> {
     out: W,
@@ -39,7 +74,7 @@ impl<W: Write> EventWriter<W> {
         Ok(self.out)
     }
 
-    fn event(&mut self, event: &Value) -> io::Result<()> {
+    fn event(&mut self, event: &impl Serialize) -> io::Result<()> {
         if self.comma {
             self.out.write_all(b",\n")?;
         }
@@ -47,25 +82,14 @@ impl<W: Write> EventWriter<W> {
         serde_json::to_writer(&mut self.out, event).map_err(io::Error::from)
     }
 
-    /// An event with a one-letter phase at a place, with further members.
-    fn at(&mut self, phase: &str, place: Place, further: Value) -> io::Result<()> {
-        let Place { device, tid, nanos } = place;
-        let mut event =
-            json!({"ph": phase, "pid": device + 1, "tid": tid, "ts": micros(nanos), "cat": "rdma"});
-        if let (Some(event), Value::Object(further)) = (event.as_object_mut(), further) {
-            event.extend(further.into_iter().filter(|(_, value)| !value.is_null()));
-        }
-        self.event(&event)
-    }
-
     /// A slice begins.
     pub(super) fn begin(&mut self, place: Place, name: &str, arguments: &Value) -> io::Result<()> {
-        self.at("B", place, json!({"name": name, "args": arguments}))
+        self.event(&Event { name: Some(name), args: Some(arguments), ..Event::at("B", place) })
     }
 
     /// The slice of a thread that began last ends.
     pub(super) fn end(&mut self, place: Place, arguments: &Value) -> io::Result<()> {
-        self.at("E", place, json!({"args": arguments}))
+        self.event(&Event { args: Some(arguments), ..Event::at("E", place) })
     }
 
     /// A slice with a duration in nanoseconds.
@@ -76,8 +100,8 @@ impl<W: Write> EventWriter<W> {
         name: &str,
         arguments: &Value,
     ) -> io::Result<()> {
-        let cat = "wire";
-        self.at("X", place, json!({"name": name, "cat": cat, "dur": micros(length), "args": arguments}))
+        let (dur, args) = (Some(micros(length)), Some(arguments));
+        self.event(&Event { name: Some(name), cat: "wire", dur, args, ..Event::at("X", place) })
     }
 
     /// A step of an arrow, at the slice that begins at its place. Arrows with the same name have different
@@ -88,12 +112,14 @@ impl<W: Write> EventWriter<W> {
             FlowStep::Step => "t",
             FlowStep::End => "f",
         };
-        self.at(phase, place, json!({"name": name, "id": format!("{id:#x}"), "bp": "e"}))
+        let id = Some(format_args!("{id:#x}"));
+        self.event(&Event { name: Some(name), id, bp: Some("e"), ..Event::at(phase, place) })
     }
 
     /// A number over time, for a whole device.
     pub(super) fn counter(&mut self, place: Place, name: &str, value: u64) -> io::Result<()> {
-        self.at("C", Place { tid: 0, ..place }, json!({"name": name, "args": {"value": value}}))
+        let event = Event::at("C", Place { tid: 0, ..place });
+        self.event(&Event { name: Some(name), args: Some(&json!({"value": value})), ..event })
     }
 
     pub(super) fn name_process(&mut self, device: usize, name: &str) -> io::Result<()> {

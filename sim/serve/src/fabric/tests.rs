@@ -95,6 +95,19 @@ fn link_layers_do_not_mix() {
     assert_eq!((receive(&mut infiniband), receive(&mut ethernet)), (None, None));
 }
 
+/// A device that was reset is not left without a LID until the next sweep.
+#[test]
+fn the_manager_begins_at_once_with_a_port_whose_link_comes_up() {
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let mut port = plug(&fabric, LinkLayer::InfiniBand);
+    assert!(receive(&mut port).is_some(), "the cable is new");
+    assert!(receive(&mut port).is_none());
+    port.set_link_up(false);
+    assert!(receive(&mut port).is_none(), "nobody is there");
+    port.set_link_up(true);
+    assert!(receive(&mut port).is_some());
+}
+
 #[test]
 fn a_wire_joins_the_switch_with_another_process() {
     let directory = tempfile::tempdir().expect("a directory");

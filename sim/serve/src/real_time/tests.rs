@@ -2,10 +2,10 @@
 
 use super::{FrameIo, RealTime, UnixDatagramIo};
 use bareverbs_prm::doorbell::{init_segment, uar};
-use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::ids::{MacAddress, Qpn};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::fault::{Action, FaultId, Faults, RandomFaults, ScriptedFault, Trigger};
-use bareverbs_sim::nic::{DmaFault, HostMemory};
+use bareverbs_sim::nic::{DmaFault, HostMemory, Nic, NicConfig};
 use bareverbs_sim::run::Seed;
 use bareverbs_sim::run::device::{Device, Transmit, TransmitClass};
 use bareverbs_sim::wire::FrameBuffer;
@@ -130,6 +130,43 @@ fn frames_reach_the_device_and_come_back() {
     assert_eq!(frames, (0..5u8).map(|number| vec![2, 1, number]).collect::<Vec<_>>());
     assert_eq!((runner.counters().received, runner.counters().sent), (5, 5));
     assert_eq!(runner.mmio_read(0x40), 0x41, "the link is up");
+}
+
+/// What the far end of a cable hears of this one.
+#[derive(Default)]
+struct Told(Vec<bool>);
+
+impl FrameIo for Told {
+    fn send(&mut self, _: &[u8]) -> std::io::Result<bool> {
+        Ok(true)
+    }
+    fn receive(&mut self, _: &mut Vec<u8>) -> std::io::Result<bool> {
+        Ok(false)
+    }
+    fn wait(&mut self, _: std::time::Duration) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn set_link_up(&mut self, up: bool) {
+        self.0.push(up);
+    }
+}
+
+#[test]
+fn the_far_end_hears_of_every_change_of_the_link() {
+    const NOTHING: [bool; 0] = [];
+    let nic = Nic::new(NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1])));
+    let mut runner = RealTime::new(nic, NoMemory, Told::default());
+    let mut told = |change: fn(&mut RealTime<NoMemory, Nic, Told>)| {
+        change(&mut runner);
+        runner.step().expect("no wire fails");
+        core::mem::take(&mut runner.io_mut().0)
+    };
+    assert_eq!(told(|_| ()), NOTHING, "it is up from the beginning");
+    assert_eq!(told(|runner| runner.device_mut().reset(Time::ZERO)), [false, true], "it trains anew");
+    assert_eq!(told(|runner| runner.set_link_up(false)), [false]);
+    assert_eq!(told(|runner| runner.device_mut().reset(Time::ZERO)), NOTHING, "it was down already");
+    assert_eq!(told(|runner| runner.set_link_up(true)), [true]);
+    assert_eq!(told(|_| ()), NOTHING);
 }
 
 #[test]

@@ -105,6 +105,14 @@ impl FrameIo for Wire {
     fn wait(&mut self, limit: Duration) -> io::Result<()> {
         self.rest(Some(limit))
     }
+
+    fn set_link_up(&mut self, up: bool) {
+        match &mut self.frames {
+            Frames::Nowhere => {}
+            Frames::Outside(frames) => frames.set_link_up(up),
+            Frames::Fabric(port) => port.set_link_up(up),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::memory::HostMemory;
 use super::multicast::Groups;
 use super::page_list::PageBudget;
 use super::port::Port;
+use super::port_link::LinkHistory;
 use super::queue_counters::{self, CounterSets};
 use super::queue_pair::{FinishedFrame, QueuePair};
 use super::schedule::TurnSchedule;
@@ -79,8 +80,10 @@ pub struct Nic {
     pub(super) flow: FlowControl,
     pub(super) ethernet: ethernet::EthernetObjects,
     pub(super) schedule: TurnSchedule,
-    /// How often the link went down.
+    /// How often the link went down, resets not counted.
     pub(super) times_down: u64,
+    /// How often a reset took the link down.
+    resets_of_link: u64,
     /// Counters of the port at the time when they were last cleared.
     pub(super) cleared: ClearedCounters,
     pub(super) last_refusal: Option<(CommandOpcode, Refusal)>,
@@ -116,6 +119,7 @@ impl Nic {
             ethernet: ethernet::EthernetObjects::new(),
             schedule: TurnSchedule::new(config.queue_pair_numbers.first()),
             times_down: 0,
+            resets_of_link: 0,
             cleared: ClearedCounters::default(),
             last_refusal: None,
             trace: CommandTrace::default(),
@@ -135,6 +139,7 @@ impl Nic {
     pub fn reset(&mut self, now: Time) {
         let config = self.config;
         let link_up = self.shared.port.link.is_plugged();
+        self.resets_of_link += u64::from(self.shared.port.is_up());
         self.forget_objects();
         self.registers = registers::Registers::new(&config, now);
         self.firmware = Firmware::new(&config);
@@ -186,6 +191,12 @@ impl Nic {
         self.times_down += u64::from(self.shared.port.is_up() && !up);
         self.shared.port.link.set_plugged(up);
         self.shared.port.initialize();
+    }
+
+    /// The link of the port, as the far end of the cable sees it.
+    pub const fn link(&self) -> LinkHistory {
+        let drops = self.times_down + self.resets_of_link;
+        LinkHistory { is_up: self.shared.port.is_up(), drops }
     }
 
     /// Installs an engine for StRoM's opcodes. It is only used if [`NicConfig::strom`] is set.
