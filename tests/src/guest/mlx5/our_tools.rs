@@ -9,7 +9,7 @@ use super::super::process::{KillOnDrop, TICK};
 use super::super::rxe::bout;
 use super::super::rxe::guest_side::wait_for_gid;
 use super::super::table::{Entry, Report, Verdict};
-use crate::perftest_rows::agree;
+use crate::perftest_rows::{agree, is_calibrated};
 use anyhow::{Context, Result, bail, ensure};
 use bareverbs_perftest::Role;
 use bareverbs_prm::ids::{Gid, MacAddress};
@@ -200,7 +200,13 @@ impl ToolSides<'_> {
         agree(server, client).with_context(|| format!("what they said:\n{server}\nand\n{client}"))?;
         let version =
             ours.lines().find_map(|line| Some(line.split_once("the peer speaks ")?.1.trim_end_matches(')')));
-        version.map(str::to_owned).context("bareverbs does not say what its peer speaks")
+        let version = version.context("bareverbs does not say what its peer speaks")?;
+        let note = if is_calibrated(&theirs) {
+            ""
+        } else {
+            "; its clock was not calibrated, so no times were compared"
+        };
+        Ok(format!("{version}{note}"))
     }
 
     /// Runs the guest's program in `role`, and ours. Words that only ours understands come after its first
