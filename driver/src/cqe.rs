@@ -77,7 +77,50 @@ impl CompletionFields for CqeView<'_> {
     }
 }
 
-impl CqeView<'_> {
+/// A success in the ring, of which the counter has been read.
+#[derive(Clone, Copy)]
+pub(crate) struct Success<'a> {
+    pub(crate) cqe: CqeView<'a>,
+    pub(crate) counter: u16,
+    pub(crate) opcode: u8,
+}
+
+impl CompletionFields for Success<'_> {
+    #[inline(always)]
+    fn counter(self) -> u16 {
+        self.counter
+    }
+
+    #[inline(always)]
+    fn byte_count(self) -> u32 {
+        self.cqe.byte_count()
+    }
+
+    fn immediate(self) -> u32 {
+        self.cqe.immediate()
+    }
+
+    #[inline(always)]
+    fn origin(self) -> Origin {
+        self.cqe.origin()
+    }
+}
+
+impl<'a> CqeView<'a> {
+    /// This entry, which is a success with this opcode.
+    #[inline(always)]
+    pub(crate) fn success(self, opcode: u8) -> Success<'a> {
+        Success { cqe: self, counter: self.counter(), opcode }
+    }
+
+    /// The last dword, as a number in little-endian order: the counter in its first bytes, the byte
+    /// [`op_own`](Self::op_own) in its last.
+    #[inline(always)]
+    pub(crate) fn last_dword(self) -> u32 {
+        const { assert!(CompletionEntry::FIELDS.wqe_counter.offset() == OP_OWN_DWORD && OP_OWN_OFFSET % 4 == 3) };
+        u32::from_le(self.0.load_raw32::<OP_OWN_DWORD>())
+    }
+
     /// The field `user_index`, which names the queue pair.
     pub(crate) fn user_index(self) -> u32 {
         self.0.load_field::<{ CompletionEntry::FIELDS.user_index.key() }>() as u32

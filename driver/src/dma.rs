@@ -200,17 +200,6 @@ impl<M> Dma<M> {
         Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) })
     }
 
-    /// Words number `index` and `index + 1`; `None` if the second one is beyond the end.
-    #[inline(always)]
-    pub(crate) fn two_words(&self, index: usize) -> Option<[Window<'_, 8>; 2]> {
-        if index >= self.last_word {
-            return None;
-        }
-        // SAFETY: both words are within whole blocks of the memory, which is aligned to a block (`Dma::new`).
-        let (first, second) = unsafe { (self.base.add(index * 8), self.base.add(index * 8 + 8)) };
-        Some([first, second].map(|base| Window { base, memory: PhantomData }))
-    }
-
     /// Loads the aligned 64-bit word number `index` with `order`; `None` beyond the end.
     #[inline(always)]
     pub fn word(&self, index: usize, order: Ordering) -> Option<u64> {
@@ -386,23 +375,68 @@ impl<M, const N: usize> Table<M, N> {
     /// Number of rows.
     #[inline(always)]
     pub(crate) fn rows(&self) -> usize {
-        self.last as usize / N + 1
+        self.view().rows()
     }
 
     /// Row `number`, modulo the number of rows.
     #[inline(always)]
     pub(crate) fn row(&self, number: u32) -> Extent<'_, N> {
-        self.row_at(number.wrapping_mul(N as u32))
+        self.view().row_at(number.wrapping_mul(N as u32))
+    }
+
+    /// Where rows and words are, for a loop that keeps that in registers.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> TableView<'_, N> {
+        let &Self { dma: Dma { base, last_word, .. }, last } = self;
+        TableView { base, last, last_word, memory: PhantomData }
+    }
+}
+
+/// The rows and the words of a [`Table`].
+#[derive(Clone, Copy)]
+pub(crate) struct TableView<'a, const N: usize> {
+    base: NonNull<u8>,
+    last: u32,
+    last_word: usize,
+    memory: PhantomData<&'a ()>,
+}
+
+impl<'a, const N: usize> TableView<'a, N> {
+    /// Number of rows.
+    #[inline(always)]
+    pub(crate) fn rows(&self) -> usize {
+        self.last as usize / N + 1
     }
 
     /// The row that has the byte at `offset`, modulo the bytes of all rows.
     #[inline(always)]
-    pub(crate) fn row_at(&self, offset: u32) -> Extent<'_, N> {
+    pub(crate) fn row_at(&self, offset: u32) -> Extent<'a, N> {
         let offset = offset & self.last;
         // SAFETY: the number of rows and `N` are powers of two, so the masked offset is that of a row, all of which are
-        // within the blocks of the memory (`new`); it is aligned to a block.
-        let base = unsafe { self.dma.base.add(offset as usize) };
+        // within the blocks of the memory (`Table::new`); it is aligned to a block.
+        let base = unsafe { self.base.add(offset as usize) };
         Extent { base, memory: PhantomData }
+    }
+
+    /// Word number `index`; `None` beyond the end.
+    #[inline(always)]
+    pub(crate) fn word(&self, index: usize) -> Option<Window<'a, 8>> {
+        if index > self.last_word {
+            return None;
+        }
+        // SAFETY: the word is within whole blocks of the memory, which is aligned to a block (`Dma::new`); a table has at
+        // least one row (`Table::new`), so `last_word` is a word.
+        let base = unsafe { self.base.add(index * 8) };
+        Some(Window { base, memory: PhantomData })
+    }
+
+    /// Words number `index` and `index + 1`; `None` if the second one is beyond the end.
+    #[inline(always)]
+    pub(crate) fn two_words(&self, index: usize) -> Option<[Window<'a, 8>; 2]> {
+        if index >= self.last_word {
+            return None;
+        }
+        Some([self.word(index)?, self.word(index + 1)?])
     }
 }
 

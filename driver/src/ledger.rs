@@ -20,7 +20,7 @@ mod user_index;
 pub use poller::{Found, Half, Poller, Receives, Sends};
 pub use receive::{ReceivePoller, retire_receive};
 pub use send::{Retired, SendPoller, retire_send};
-pub use user_index::UserIndex;
+pub use user_index::{RecordPlace, UserIndex};
 
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::mutation::mutated;
@@ -56,6 +56,11 @@ pub trait Words {
     #[inline(always)]
     fn record(&self, number: u32) -> Option<impl Record + '_> {
         Some(PlainRecord(self, number as usize * RECORD_WORDS))
+    }
+    /// The record at `place`, if there are records.
+    #[inline(always)]
+    fn record_at(&self, place: RecordPlace) -> Option<impl Record + '_> {
+        self.record(place.number())
     }
     /// The record of `user_index` among `records` (a power of two), if there are records.
     #[inline(always)]

@@ -117,10 +117,10 @@ impl Consumer {
         Self { index: self.index.wrapping_add(count), ..self }
     }
 
-    /// Advances to the entry after `at`, an earlier copy of this one.
+    /// Advances to `count` entries after `at`, an earlier copy of this one.
     #[inline(always)]
-    pub const fn follow(&mut self, at: Self) {
-        self.index = at.index.wrapping_add(1);
+    pub const fn follow(&mut self, at: Self, count: u32) {
+        self.index = at.index.wrapping_add(count);
     }
 
     /// Advances to the next entry.

@@ -6,27 +6,28 @@ use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::CqeSyndrome;
 use core::fmt;
 
-/// The result of a work request. The field order lets a success be written with few stores.
+/// The result of a work request. The field order lets a success be written with few stores: what is the same in most of
+/// them comes first, and is copied as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 #[doc(alias = "ibv_wc")]
 pub struct WorkCompletion {
-    /// ID that the application gave the work request.
-    pub wr_id: u64,
     /// Immediate data sent by the peer, or the key that it invalidated; see [`Self::invalidated`].
     pub immediate: Option<u32>,
-    /// Sender of a received datagram; [`Origin::NONE`] for anything else.
-    pub origin: Origin,
-    /// Number of bytes received, or read from the peer; meaningless for other operations.
-    pub byte_count: u32,
-    /// The queue pair.
-    pub qpn: Qpn,
     /// The operation.
     pub opcode: WorkCompletionOpcode,
     /// Vendor-specific code of a failure; 0 on success.
     pub vendor_syndrome: u8,
     /// Success, or the cause of the failure.
     pub status: WorkCompletionStatus,
+    /// Sender of a received datagram; [`Origin::NONE`] for anything else.
+    pub origin: Origin,
+    /// Number of bytes received, or read from the peer; meaningless for other operations.
+    pub byte_count: u32,
+    /// The queue pair.
+    pub qpn: Qpn,
+    /// ID that the application gave the work request.
+    pub wr_id: u64,
 }
 
 /// The dword of a completion entry with these fields.
@@ -200,8 +201,9 @@ impl Default for WorkCompletion {
     }
 }
 
-/// Status of a work request.
+/// Status of a work request. A success consists of zeros, as most of a completion does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 #[doc(alias = "ibv_wc_status")]
 pub enum WorkCompletionStatus {
     /// It succeeded.

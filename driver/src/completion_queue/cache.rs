@@ -26,7 +26,15 @@ pub(super) struct QueuePairCache {
     pub(super) shared: CachedQueuePair<SharedPoller>,
     /// Whether queue pairs took turns in the last poll of several entries, so that the next one does not try
     /// the cached queue pair first.
-    pub(super) in_turns: bool,
+    pub(super) turns: Turns,
+}
+
+/// Whether queue pairs take turns, and with which of their queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turns {
+    Never,
+    Sends,
+    Receives,
 }
 
 /// The queue pair of an entry, as a candidate for the cache.
@@ -73,7 +81,7 @@ impl QueuePairCache {
         sends: CachedQueuePair::nobody(SendPoller::NOBODY),
         receives: CachedQueuePair::nobody(ReceivePoller::NOBODY),
         shared: CachedQueuePair::nobody(SharedPoller::NOBODY),
-        in_turns: false,
+        turns: Turns::Never,
     };
 
     /// Caches the queue pair that has just completed.

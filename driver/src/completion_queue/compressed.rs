@@ -30,6 +30,7 @@ struct CompressedRun {
 impl<D: DeviceRef> CompletionQueue<D> {
     /// Takes the next run to `places` and returns how many of its completions were taken; 0 if the run needs
     /// another path.
+    #[inline(always)]
     pub(super) fn take_compressed(&mut self, places: &mut [WorkCompletion]) -> usize {
         let Some(run) = self.next_run() else { return 0 };
         let Some(places) = places.get_mut(..run.title.entries() as usize) else { return 0 };
@@ -48,6 +49,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     }
 
     /// The next run, if it ends before the end of the ring, so that all of it has the same phase.
+    #[inline(always)]
     fn next_run(&self) -> Option<CompressedRun> {
         let (at, hal) = (self.consumer, self.device.device().hal());
         let entry = OwnedCqe { hal, cqe: self.entry(at.index()) };
@@ -58,7 +60,9 @@ impl<D: DeviceRef> CompletionQueue<D> {
         is_possible.then_some(CompressedRun { title, owner })
     }
 
-    /// Retires requests of a run through the cached queue pair of one kind and returns their number.
+    /// Retires requests of a run through the cached queue pair of one kind and returns their number. Out of line, so that
+    /// its loop has all registers.
+    #[inline(never)]
     fn retire_run<P: CachedPoller>(&mut self, run: &CompressedRun, places: &mut [WorkCompletion]) -> usize {
         let cached = *P::cached(&mut self.cache);
         let Some((taken, last)) = self.retire_through(cached, run, places) else { return 0 };
@@ -109,9 +113,13 @@ impl<D: DeviceRef> CompletionQueue<D> {
 
     /// Moves past the first entries of a run, whose completions are in `taken`. Expands the others in the
     /// ring.
+    #[inline(always)]
     fn consume_run(&mut self, title: &CompressedTitle, taken: &mut [WorkCompletion]) {
         let (at, hal) = (self.consumer, self.device.device().hal());
-        self.write_out(at, title, taken.len() as u32);
+        let first = taken.len() as u32;
+        if first < title.entries() {
+            self.write_out(at, title, first);
+        }
         let consumed = title.consumed(at.phase());
         let count = self.rings.blocks().zip(at.index(), taken, |slot, _| {
             CqeView(slot).set_last_word(consumed);

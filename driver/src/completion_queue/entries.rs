@@ -57,9 +57,6 @@ impl<D: DeviceRef> CompletionQueue<D> {
 
     /// Expands the run that begins at `at`, from entry number `first` on.
     pub(super) fn write_out(&self, at: Consumer, title: &CompressedTitle, first: u32) {
-        if first == title.entries() {
-            return;
-        }
         let mut minis = self.minis(at, first);
         for number in first..title.entries() {
             let mini = number as usize % MINI_CQES;

@@ -9,7 +9,7 @@ use super::cache::CachedQueuePair;
 use super::entries::hand_back;
 use super::session::{CachedPoller, Session, retire};
 use crate::cqe::CqeView;
-use crate::cqe::ownership::{OwnedCqe, OwnerByte};
+use crate::cqe::ownership::{EntryEnd, EntryKind, OwnedCqe, OwnerByte, Pass};
 use crate::device::DeviceRef;
 use crate::device::ledgers::Ledgers;
 use crate::dma::{BLOCK, Run};
@@ -170,12 +170,12 @@ impl<'a, H: Hal, M> Polling<'a, H, M> {
     #[inline(always)]
     fn take_stretch(&self, session: &mut impl Session, at: Consumer, places: &mut [WorkCompletion]) -> usize {
         // The phase is the same up to the end of the ring.
-        let phase = at.phase();
+        let pass = Pass::new(at.phase());
         self.entries.zip(at.index(), places, |slot, place| {
             let entry = OwnedCqe { hal: self.hal, cqe: CqeView(slot) };
-            let owner = OwnerByte::read(&entry, phase);
+            let end = EntryEnd::read(&entry, pass);
             synchronize(&entry);
-            session.has(entry.cqe) && retire(session, owner, entry.cqe, place).is_some()
+            session.has(entry.cqe) && retire(session, end, entry.cqe, place).is_some()
         })
     }
 

@@ -2,7 +2,7 @@
 //! ledger](super::direct), many of one queue pair on the [fast path](super::fast) of the cached one;
 //! everything else takes the general path.
 
-use super::cache::{CachedQueuePair, Completed, QueuePairCache};
+use super::cache::{CachedQueuePair, Completed, QueuePairCache, Turns};
 use super::direct::Single;
 use super::entries::{BadRun, hand_back, identity_of};
 use super::fast::PathEnd;
@@ -41,8 +41,10 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 Single::OtherPath => self.take_others(completions, 0),
             };
         }
-        let taken =
-            if self.cache.in_turns { self.take_turns(completions) } else { self.take_fast(completions) };
+        let taken = match self.cache.turns {
+            Turns::Never => self.take_fast(completions),
+            _ => self.take_turns(completions),
+        };
         match taken {
             (count, PathEnd::Finished) => Ok(count),
             (count, PathEnd::OtherPath) => self.take_others(completions, count),
@@ -69,9 +71,9 @@ impl<D: DeviceRef> CompletionQueue<D> {
     ) -> Result<usize, PollError> {
         let mut discards = self.consumer.size();
         while let Some(places @ [_, ..]) = completions.get_mut(count..) {
-            let taken = match self.take_turns(places) {
+            let taken = match self.take_other_turns(places) {
                 (0, PathEnd::OtherPath) => {
-                    self.cache.in_turns = false;
+                    self.cache.turns = Turns::Never;
                     self.take_compressed(places)
                 }
                 (turns, _) => turns,
@@ -151,7 +153,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let retired = poller.retire(ledgers, cqe.counter())?;
         poller.publish(&poller.record(ledgers).ok_or(Refusal::Stranger)?);
         let opcode = WorkCompletionOpcode::from_kind(retired.posted.kind());
-        let completion = sent(cqe, retired.id, opcode, cqe.qpn());
+        let mut completion = WorkCompletion::EMPTY;
+        sent(&mut completion, cqe, retired.id, opcode, cqe.qpn());
         Ok((completion, Completed::Send(CachedQueuePair::of(cqe, poller))))
     }
 

@@ -7,8 +7,8 @@
 use super::cache::{CachedQueuePair, QueuePairCache};
 use super::entries::identity_of;
 use crate::cqe::completion::{received, sent};
-use crate::cqe::ownership::OwnerByte;
-use crate::cqe::{CompletionFields, CqeView};
+use crate::cqe::ownership::{EntryEnd, EntryKind};
+use crate::cqe::{CompletionFields, CqeView, Success};
 use crate::device::ledgers::Ledgers;
 use crate::ledger::shared::{Chain, Entries, SharedPoller, SharedRecord};
 use crate::ledger::{
@@ -24,7 +24,7 @@ pub(super) trait Session {
     type Poller;
 
     /// The opcode of an entry, if it is a success of this kind.
-    fn opcode(owner: OwnerByte) -> Option<u8>;
+    fn opcode(kind: impl EntryKind) -> Option<u8>;
 
     /// Whether an entry belongs to the cached queue pair.
     fn has(&self, cqe: CqeView<'_>) -> bool;
@@ -44,15 +44,16 @@ pub(super) trait Session {
     fn close(self) -> CachedQueuePair<Self::Poller>;
 }
 
-/// Retires an entry whose last byte is `owner`, after the barrier, if the session handles its kind.
+/// Retires an entry that ends with `end`, after the barrier, if the session handles its kind.
 #[inline(always)]
 pub(super) fn retire<S: Session>(
     session: &mut S,
-    owner: OwnerByte,
+    end: EntryEnd,
     cqe: CqeView<'_>,
     place: &mut WorkCompletion,
 ) -> Option<()> {
-    session.retire(S::opcode(owner)?, cqe, place)
+    let opcode = S::opcode(end)?;
+    session.retire(opcode, end.success(cqe, opcode), place)
 }
 
 /// A kind of queue whose poller can be cached.
@@ -79,7 +80,7 @@ trait OwnQueue<S>: Half {
     type Kept;
 
     /// See [`Session::opcode`].
-    fn opcode(owner: OwnerByte) -> Option<u8>;
+    fn opcode(kind: impl EntryKind) -> Option<u8>;
 
     /// Retires the oldest request, if it is the one at `counter`.
     fn retire(poller: &mut Poller<Self>, slots: &S, counter: u16) -> Option<Self::Kept>;
@@ -98,8 +99,8 @@ impl<S: Pairs> OwnQueue<S> for Sends {
     type Kept = Retired;
 
     #[inline(always)]
-    fn opcode(owner: OwnerByte) -> Option<u8> {
-        owner.is_requester_success().then_some(CqeOpcode::Requester.raw())
+    fn opcode(kind: impl EntryKind) -> Option<u8> {
+        kind.is_requester_success().then_some(CqeOpcode::Requester.raw())
     }
 
     #[inline(always)]
@@ -110,7 +111,7 @@ impl<S: Pairs> OwnQueue<S> for Sends {
     #[inline(always)]
     fn complete(kept: Retired, _: u8, fields: impl CompletionFields, qpn: Qpn, place: &mut WorkCompletion) {
         let opcode = WorkCompletionOpcode::from_kind(kept.posted.kind());
-        *place = sent(fields, kept.id, opcode, qpn);
+        sent(place, fields, kept.id, opcode, qpn);
     }
 }
 
@@ -118,8 +119,8 @@ impl<S: Singles> OwnQueue<S> for Receives {
     type Kept = u64;
 
     #[inline(always)]
-    fn opcode(owner: OwnerByte) -> Option<u8> {
-        owner.responder_success()
+    fn opcode(kind: impl EntryKind) -> Option<u8> {
+        kind.responder_success()
     }
 
     #[inline(always)]
@@ -159,8 +160,8 @@ impl<Q: OwnQueue<S>, R: Record, S> Session for OwnSession<Q, R, S> {
     type Poller = Poller<Q>;
 
     #[inline(always)]
-    fn opcode(owner: OwnerByte) -> Option<u8> {
-        Q::opcode(owner)
+    fn opcode(kind: impl EntryKind) -> Option<u8> {
+        Q::opcode(kind)
     }
 
     #[inline(always)]
@@ -270,13 +271,12 @@ impl CachedQueuePair<SharedPoller> {
         *self = other;
     }
 
-    /// Retires the receive of one entry, whose opcode is `opcode`, if the queue pair still exists.
+    /// Retires the receive of one entry, if the queue pair still exists.
     #[inline(always)]
     pub(super) fn retire_one<M>(
         &self,
         ledgers: &Ledgers<M>,
-        cqe: CqeView<'_>,
-        opcode: u8,
+        success: Success<'_>,
         place: &mut WorkCompletion,
     ) -> Option<()> {
         let record = self.poller.record(ledgers)?;
@@ -285,9 +285,9 @@ impl CachedQueuePair<SharedPoller> {
             return None;
         }
         let mut chain = Chain::new(&queue);
-        let id = self.poller.claim(&entries, &mut chain, cqe.counter())?;
+        let id = self.poller.claim(&entries, &mut chain, success.counter)?;
         chain.put_back(&queue, &entries);
-        received(place, cqe, opcode, id, self.qpn);
+        received(place, success, success.opcode, id, self.qpn);
         Some(())
     }
 
@@ -304,8 +304,8 @@ impl<M, Q: SharedRecord, E: Entries> Session for SharedSession<'_, M, Q, E> {
     type Poller = SharedPoller;
 
     #[inline(always)]
-    fn opcode(owner: OwnerByte) -> Option<u8> {
-        owner.responder_success()
+    fn opcode(kind: impl EntryKind) -> Option<u8> {
+        kind.responder_success()
     }
 
     #[inline(always)]

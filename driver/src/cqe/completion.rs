@@ -1,29 +1,28 @@
 //! Converts an entry to a work completion.
 
 use super::{CompletionFields, CqeView};
-use crate::work_completion::{Origin, WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+use crate::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::CqeOpcode;
 
-/// The completion of a successful send.
+/// What a plain receive has in common with every other one.
+const RECEIVED: WorkCompletion =
+    WorkCompletion { opcode: WorkCompletionOpcode::Receive, ..WorkCompletion::EMPTY };
+
+/// Writes the completion of a successful send to `place`.
 #[inline(always)]
 pub(crate) fn sent(
+    place: &mut WorkCompletion,
     fields: impl CompletionFields,
     wr_id: u64,
     opcode: WorkCompletionOpcode,
     qpn: Qpn,
-) -> WorkCompletion {
-    WorkCompletion {
-        wr_id,
-        byte_count: fields.byte_count(),
-        immediate: None,
-        qpn,
-        status: WorkCompletionStatus::Success,
-        vendor_syndrome: 0,
-        opcode,
-        origin: Origin::NONE,
-    }
+) {
+    let byte_count = fields.byte_count();
+    *place = WorkCompletion::EMPTY;
+    place.opcode = opcode;
+    identify(place, byte_count, wr_id, qpn);
 }
 
 /// Writes the completion of a receive to `place`. `opcode` is that of the entry.
@@ -35,19 +34,21 @@ pub(crate) fn received(
     wr_id: u64,
     qpn: Qpn,
 ) {
-    *place = WorkCompletion {
-        wr_id,
-        byte_count: fields.byte_count(),
-        immediate: None,
-        qpn,
-        status: WorkCompletionStatus::Success,
-        vendor_syndrome: 0,
-        opcode: WorkCompletionOpcode::Receive,
-        origin: fields.origin(),
-    };
+    let (byte_count, origin) = (fields.byte_count(), fields.origin());
+    *place = RECEIVED;
+    place.origin = origin;
+    identify(place, byte_count, wr_id, qpn);
     if opcode != CqeOpcode::ResponderSend.raw() {
         add_immediate(place, fields, CqeOpcode::from_raw(opcode));
     }
+}
+
+/// Writes what differs between any two completions.
+#[inline(always)]
+fn identify(place: &mut WorkCompletion, byte_count: u32, wr_id: u64, qpn: Qpn) {
+    place.wr_id = wr_id;
+    place.byte_count = byte_count;
+    place.qpn = qpn;
 }
 
 /// Adds what only some messages carry: immediate data, or the invalidated key.

@@ -3,6 +3,7 @@
 extern crate std;
 
 use super::completion::{fail, received, sent};
+use super::ownership::{EntryEnd, OwnedCqe, Pass};
 use super::*;
 use crate::dma::Dma;
 use crate::test_memory::Boxed;
@@ -26,6 +27,9 @@ proptest! {
         prop_assert_eq!((cqe.qpn(), u32::from_be(cqe.qpn_dword())), (entry.qpn(), entry.qpn().value()));
         prop_assert_eq!((cqe.counter(), cqe.opcode()), (entry.wqe_counter(), entry.opcode()));
         prop_assert_eq!(ownership::opcode(cqe.op_own()), entry.opcode());
+        prop_assert_eq!(&cqe.last_dword().to_le_bytes()[..], &bytes[BLOCK - 4..]);
+        let end = EntryEnd::read(&OwnedCqe { hal: &(), cqe }, Pass::new(0));
+        prop_assert_eq!((end.success(cqe, 0).counter(), cqe.success(0).counter()), (cqe.counter(), cqe.counter()));
         prop_assert_eq!(ownership::is_compressed(cqe.op_own()), entry.format() == 3);
         prop_assert_eq!((cqe.byte_count(), cqe.immediate()), (entry.byte_count(), entry.immediate()));
         prop_assert_eq!((cqe.syndrome(), cqe.vendor_syndrome()), (error.syndrome(), error.vendor_syndrome()));
@@ -48,7 +52,7 @@ proptest! {
         prop_assert_eq!(origin.service_level(), entry.service_level());
         let plain = matches!(entry.opcode(), CqeOpcode::ResponderSend | CqeOpcode::ResponderError);
         prop_assert_eq!(completion.immediate, (!plain).then_some(entry.immediate()));
-        completion = sent(cqe, wr_id, WorkCompletionOpcode::RdmaRead, entry.qpn());
+        sent(&mut completion, cqe, wr_id, WorkCompletionOpcode::RdmaRead, entry.qpn());
         prop_assert!(completion.is_success() && completion.immediate.is_none());
         fail(&mut completion, cqe);
         prop_assert_eq!(completion.status, WorkCompletionStatus::Failed(error.syndrome()));

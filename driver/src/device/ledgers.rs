@@ -5,15 +5,17 @@
 //! if there is an IOMMU ([`Hal::allocate_private`]).
 
 mod blocks;
+mod view;
 
 use crate::dma::{Dma, Extent, Run, Table, Twin};
 use crate::hal::{DmaMemory, Hal, HalError};
 use crate::ledger::shared::{self, Entries, EntrySlot, SharedRecord, SharedWords};
 use crate::ledger::{
-    Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Slots, UserIndex, Words, close,
+    Pairs, RECORD_WORDS, Range, Record, RecordPlace, SLOT_WORDS, Singles, Slots, UserIndex, Words, close,
 };
 use blocks::Blocks;
 use core::sync::atomic::{AtomicU32, Ordering};
+use view::LedgerView;
 
 /// Words of a record with the ranges of its send and receive slots: first word and count.
 const EXTENTS: [usize; 2] = [12, 13];
@@ -60,22 +62,23 @@ impl<M> Words for Ledgers<M> {
     }
     #[inline(always)]
     fn pair(&self, word: usize) -> Option<impl Fn() -> [u64; 2]> {
-        let [id, posted] = self.dma().two_words(word)?;
-        Some(move || [id.load_word::<0>(), posted.load_word::<0>()])
+        self.view().pair_at(word)
     }
     #[inline(always)]
     fn single(&self, word: usize) -> Option<impl Fn() -> u64> {
-        let word = self.dma().atomic(word)?;
-        Some(move || word.load(Ordering::Relaxed))
+        self.view().single_at(word)
     }
     #[inline(always)]
     fn record(&self, number: u32) -> Option<impl Record + '_> {
         Some(self.table.row(number))
     }
     #[inline(always)]
+    fn record_at(&self, place: RecordPlace) -> Option<impl Record + '_> {
+        Some(self.table.view().row_at(place.shifted()))
+    }
+    #[inline(always)]
     fn record_of(&self, user_index: UserIndex, _: usize) -> Option<impl Record + '_> {
-        const { assert!(RECORD_WORDS * 8 == 1 << 8, "a record has as many bytes as the number is shifted by") };
-        Some(self.table.row_at(user_index.shifted()))
+        Some(self.view().find(user_index))
     }
 }
 
@@ -96,6 +99,10 @@ impl<M> SharedWords for Ledgers<M> {
     #[inline(always)]
     fn shared_record(&self, number: u32) -> Option<impl SharedRecord + '_> {
         Some(self.table.row(number))
+    }
+    #[inline(always)]
+    fn shared_record_at(&self, place: RecordPlace) -> Option<impl SharedRecord + '_> {
+        Some(self.table.view().row_at(place.shifted()))
     }
 }
 
@@ -185,9 +192,10 @@ impl Entries for Run<'_, 16> {
         self.slot(entry).word::<8>().store(link, order);
     }
     #[inline(always)]
-    fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool {
-        let window = self.slot(entry);
-        window.word::<8>().compare_exchange(current, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    fn exchange_link(&self, entry: u32, current: u64, new: u64) -> Option<u64> {
+        let window = self.within(entry)?;
+        window.word::<8>().compare_exchange(current, new, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(window.load_word::<0>())
     }
 }
 
@@ -257,6 +265,12 @@ impl<M> Ledgers<M> {
     #[inline(always)]
     pub(crate) fn records(&self) -> usize {
         self.table.rows()
+    }
+
+    /// Where everything is, for a loop that keeps that in registers.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> LedgerView<'_> {
+        LedgerView::new(self.table.view())
     }
 
     /// Send slots; see [`Words::pairs`].

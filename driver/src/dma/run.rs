@@ -5,6 +5,9 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 
+/// Slots that a walk visits between two checks for its end.
+const GROUP: usize = 4;
+
 /// A block that belongs to nobody: runs point to it when their memory is gone.
 #[repr(align(64))]
 struct Nowhere([AtomicU64; BLOCK / 8]);
@@ -44,10 +47,20 @@ impl<'a, const N: usize> Run<'a, N> {
     /// Slot number `index`, masked.
     #[inline(always)]
     pub fn slot(&self, index: u32) -> Window<'a, N> {
-        // SAFETY: the masked number is at most `mask`, and `mask + 1` slots were checked (`Dma::run`), or
-        // there is one (`nowhere`).
-        let base = unsafe { self.base.add((index & self.mask) as usize * N) };
-        Window { base, memory: PhantomData }
+        // A masked number is never beyond the last slot, which the compiler knows.
+        self.within(index & self.mask).unwrap_or(Window { base: self.base, memory: PhantomData })
+    }
+
+    /// Slot number `index`; `None` beyond the last one.
+    #[inline(always)]
+    pub(crate) fn within(&self, index: u32) -> Option<Window<'a, N>> {
+        if index > self.mask {
+            return None;
+        }
+        // SAFETY: the number is at most `mask`, and `mask + 1` slots were checked (`Dma::run`), or there is one
+        // (`nowhere`).
+        let base = unsafe { self.base.add(index as usize * N) };
+        Some(Window { base, memory: PhantomData })
     }
 
     /// Walks the slots from number `index` on, one for each of `items`, but not beyond the last slot. Stops
@@ -62,14 +75,26 @@ impl<'a, const N: usize> Run<'a, N> {
         let first = (index & self.mask) as usize;
         let count = items.len().min(self.mask as usize - first + 1);
         let start = self.slot(index).base;
+        // SAFETY: from `first` up to `mask` there are at least `count` slots, which were checked like those of `slot`; the
+        // result is the next one of them, or one past the last.
+        let after = |base: NonNull<u8>| unsafe { base.add(N) };
+        let (groups, rest) = items[..count].as_chunks_mut::<GROUP>();
         let mut base = start;
-        for item in &mut items[..count] {
-            if !visit(Window { base, memory: PhantomData }, item) {
-                break;
+        'walk: {
+            for group in groups {
+                for item in group {
+                    if !visit(Window { base, memory: PhantomData }, item) {
+                        break 'walk;
+                    }
+                    base = after(base);
+                }
             }
-            // SAFETY: from `first` up to `mask` there are at least `count` slots, which were checked like
-            // those of `slot`; the new base is the next one of them, or one past the last.
-            base = unsafe { base.add(N) };
+            for item in rest {
+                if !visit(Window { base, memory: PhantomData }, item) {
+                    break;
+                }
+                base = after(base);
+            }
         }
         (base.addr().get() - start.addr().get()) / N
     }

@@ -118,6 +118,16 @@ fn every_number_leads_into_a_run() {
 }
 
 #[test]
+fn a_number_beyond_the_last_slot_finds_none_unless_it_is_masked() {
+    let dma = Dma::new(Boxed::new(256));
+    let run = dma.run::<16>(2, 3).unwrap();
+    run.within(3).unwrap().store_word::<0>(7);
+    assert_eq!(dma.pair(5).unwrap()[0], 7);
+    assert!(run.within(4).is_none() && run.within(u32::MAX).is_none());
+    assert_eq!(run.slot(7).load_word::<0>(), 7);
+}
+
+#[test]
 fn a_run_that_another_one_limits_has_no_more_slots_than_either() {
     let dma = Dma::new(Boxed::new(256));
     let (blocks, segments) = (dma.run::<BLOCK>(0, 1).unwrap(), dma.run::<16>(0, 7).unwrap());
@@ -190,12 +200,12 @@ fn byte_orders() {
 /// A walk ends at the last slot, at the item that is refused, or when there are no more items.
 #[test]
 fn a_run_is_walked_up_to_its_last_slot() {
-    let dma = Dma::new(Boxed::new(4 * BLOCK));
-    let run = dma.run::<BLOCK>(0, 3).unwrap();
-    (0..4).for_each(|index| run.slot(index).store_word::<8>(index.into()));
-    for index in 0..9 {
-        for length in 0..6 {
-            for refused in 0..6 {
+    let dma = Dma::new(Boxed::new(16 * BLOCK));
+    let run = dma.run::<BLOCK>(0, 15).unwrap();
+    (0..16).for_each(|index| run.slot(index).store_word::<8>(index.into()));
+    for index in 0..33 {
+        for length in 0..18 {
+            for refused in 0..18 {
                 let mut items = std::vec![u64::MAX; length];
                 let mut visited = 0;
                 let taken = run.zip(index, &mut items, |slot, item| {
@@ -203,9 +213,9 @@ fn a_run_is_walked_up_to_its_last_slot() {
                     *item = slot.load_word::<8>();
                     visited <= refused
                 });
-                let left = 4 - index as usize % 4;
+                let left = 16 - index as usize % 16;
                 assert_eq!(taken, refused.min(length).min(left), "{index} {length} {refused}");
-                let seen: std::vec::Vec<u64> = (u64::from(index) % 4..).take(visited).collect();
+                let seen: std::vec::Vec<u64> = (u64::from(index) % 16..).take(visited).collect();
                 assert_eq!(items[..visited], seen, "{index} {length} {refused}");
             }
         }

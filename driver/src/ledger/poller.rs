@@ -1,6 +1,6 @@
 //! The poller's half of a queue: what [`send`](super::send) and [`receive`](super::receive) have in common.
 
-use super::{Home, Identity, Record, Side, Slots, UserIndex, Words, publish_order};
+use super::{Home, Identity, Record, RecordPlace, Side, Slots, UserIndex, Words, publish_order};
 use bareverbs_prm::ids::Qpn;
 use core::fmt::Debug;
 use core::marker::PhantomData;
@@ -96,8 +96,7 @@ impl<Q: Half, R: Record> Found<Q, R> {
 pub struct Poller<Q> {
     /// The name of the queue when it was found.
     name: u64,
-    /// The number of the record.
-    pub(super) record: u32,
+    pub(super) record: RecordPlace,
     slots: Slots,
     pub(super) head: u32,
     pub(super) tail: u32,
@@ -108,7 +107,7 @@ impl<Q: Half> Poller<Q> {
     /// The poller of no queue pair: no record has this identity.
     pub const NOBODY: Self = Self {
         name: Identity::NOBODY.name(),
-        record: 0,
+        record: RecordPlace::new(0),
         slots: Slots { base: 0, mask: 0 },
         head: 0,
         tail: 0,
@@ -118,10 +117,10 @@ impl<Q: Half> Poller<Q> {
     /// Finds the record of `identity` among `records` (a power of two).
     #[inline]
     pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
-        let number = identity.user_index.record(records) as u32;
-        let record = words.record(number)?;
+        let place = RecordPlace::new(identity.user_index.record(records));
+        let record = words.record_at(place)?;
         let is_it = Q::name(&record) == identity.name() && Q::qpn(&record) == identity.qpn;
-        is_it.then(|| Self::of(identity.name(), number, &record))
+        is_it.then(|| Self::of(identity.name(), place, &record))
     }
 
     /// Finds the record from the `user_index` of an entry, without the number of the queue pair.
@@ -137,15 +136,15 @@ impl<Q: Half> Poller<Q> {
     }
 
     #[inline(always)]
-    fn of(name: u64, number: u32, record: &impl Record) -> Self {
+    fn of(name: u64, place: RecordPlace, record: &impl Record) -> Self {
         let (slots, head, tail) = (Q::slots(record), Q::head(record), Q::tail(record) as u32);
-        Self { name, record: number, slots, head, tail, queue: PhantomData }
+        Self { name, record: place, slots, head, tail, queue: PhantomData }
     }
 
     /// The record.
     #[inline(always)]
     pub fn record<'a, W: Words>(&self, words: &'a W) -> Option<impl Record + use<'a, W, Q>> {
-        words.record(self.record)
+        words.record_at(self.record)
     }
 
     /// Whether the queue pair is still the one that was found.

@@ -42,7 +42,7 @@ impl SendPoller {
     /// next completion.
     #[inline]
     pub fn retire(&mut self, words: &impl Words, counter: u16) -> Result<Retired, Refusal> {
-        let head_word = self.record as usize * RECORD_WORDS + Sends::SIDE.head();
+        let head_word = self.record.number() as usize * RECORD_WORDS + Sends::SIDE.head();
         self.head = words.load(head_word, Ordering::Acquire) as u32;
         let ahead = counter.wrapping_sub(self.tail as u16) as u32;
         let [id, posted] = self.pairs(words).load(counter as u32);

@@ -14,7 +14,9 @@
 //!
 //! As in the other ledgers, the contents of a completion entry are only claims: see [`super`].
 
-use super::{Identity, Plain, PlainRecord, RECORD_WORDS, Range, Record, Refusal, Slots, UserIndex, Words};
+use super::{
+    Identity, Plain, PlainRecord, RECORD_WORDS, Range, Record, RecordPlace, Refusal, Slots, UserIndex, Words,
+};
 use bareverbs_prm::mutation::mutated;
 use core::sync::atomic::Ordering;
 
@@ -41,6 +43,14 @@ pub trait SharedWords: Words {
     {
         Some(PlainRecord(self, number as usize * RECORD_WORDS))
     }
+    /// The record at `place`, if there are records.
+    #[inline(always)]
+    fn shared_record_at(&self, place: RecordPlace) -> Option<impl SharedRecord + '_>
+    where
+        Self: Sized,
+    {
+        self.shared_record(place.number())
+    }
 }
 
 /// A record with words that several threads write.
@@ -65,8 +75,9 @@ pub trait Entries {
     fn link(&self, entry: u32) -> u64;
     /// Stores the link of `entry`.
     fn set_link(&self, entry: u32, link: u64, order: Ordering);
-    /// Stores `new` as the link of `entry` if it is `current` (acquire), and returns whether it was.
-    fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool;
+    /// Stores `new` as the link of `entry` if it is `current` (acquire), and returns the identifier if it was. `None`
+    /// beyond the last entry.
+    fn exchange_link(&self, entry: u32, current: u64, new: u64) -> Option<u64>;
 }
 
 impl<W: SharedWords> Entries for Plain<'_, W> {
@@ -82,8 +93,12 @@ impl<W: SharedWords> Entries for Plain<'_, W> {
     fn set_link(&self, entry: u32, link: u64, order: Ordering) {
         self.words.store(link_of(self.base, entry), link, order);
     }
-    fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool {
-        self.words.compare_exchange(link_of(self.base, entry), current, new, Ordering::Acquire).is_ok()
+    fn exchange_link(&self, entry: u32, current: u64, new: u64) -> Option<u64> {
+        if entry > self.mask {
+            return None;
+        }
+        self.words.compare_exchange(link_of(self.base, entry), current, new, Ordering::Acquire).ok()?;
+        Some(self.id(entry))
     }
 }
 
@@ -402,11 +417,11 @@ pub fn retire_shared(
 pub struct SharedPoller {
     /// The name in the record of the queue pair.
     known: u64,
-    /// The number of the queue pair's record.
-    record: u32,
+    /// The queue pair's record.
+    record: RecordPlace,
     name: SharedName,
-    /// The number of the shared queue's record.
-    queue: u32,
+    /// The shared queue's record.
+    queue: RecordPlace,
     base: u32,
     mask: u32,
 }
@@ -424,8 +439,14 @@ pub struct Chain {
 
 impl SharedPoller {
     /// The poller of no queue pair: no record has this identity.
-    pub const NOBODY: Self =
-        Self { known: NOBODY, record: 0, name: SharedName(0), queue: 0, base: 0, mask: 0 };
+    pub const NOBODY: Self = Self {
+        known: NOBODY,
+        record: RecordPlace::new(0),
+        name: SharedName(0),
+        queue: RecordPlace::new(0),
+        base: 0,
+        mask: 0,
+    };
 
     /// Finds the record of `identity` among `records` (a power of two), and its shared queue.
     #[inline]
@@ -442,13 +463,14 @@ impl SharedPoller {
         let queue = name.record(words, records)?;
         let slots = words.load(queue * RECORD_WORDS + SLOTS, Ordering::Relaxed);
         let (base, mask) = ((slots >> 32) as u32, slots as u32);
-        Some(Self { known, record: number as u32, name, queue: queue as u32, base, mask })
+        let (record, queue) = (RecordPlace::new(number), RecordPlace::new(queue));
+        Some(Self { known, record, name, queue, base, mask })
     }
 
     /// The record of the queue pair.
     #[inline(always)]
     pub fn record<'a, W: Words>(&self, words: &'a W) -> Option<impl Record + use<'a, W>> {
-        words.record(self.record)
+        words.record_at(self.record)
     }
 
     /// The record of the shared queue, and its slots.
@@ -457,7 +479,7 @@ impl SharedPoller {
         &self,
         words: &'a W,
     ) -> Option<(impl SharedRecord + use<'a, W>, impl Entries + use<'a, W>)> {
-        Some((words.shared_record(self.queue)?, words.entries(self.base, self.mask)?))
+        Some((words.shared_record_at(self.queue)?, words.entries(self.base, self.mask)?))
     }
 
     /// Whether these are still the records of the queue pair and the shared queue that were found.
@@ -478,14 +500,12 @@ impl SharedPoller {
     #[inline(always)]
     pub fn claim(&self, entries: &impl Entries, chain: &mut Chain, entry: u16) -> Option<u64> {
         let entry = entry as u32;
-        if entry > self.mask || !entries.exchange_link(entry, POSTED, chain.newest) {
-            return None;
-        }
+        let id = entries.exchange_link(entry, POSTED, chain.newest)?;
         chain.newest = entry as u64;
         if chain.oldest == POSTED {
             chain.oldest = entry as u64;
         }
-        Some(entries.id(entry))
+        Some(id)
     }
 }
 

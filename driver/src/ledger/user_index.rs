@@ -49,6 +49,28 @@ impl UserIndex {
     }
 }
 
+/// The number of a record, shifted as in a [`UserIndex`], so that it is an offset at once, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordPlace(u32);
+
+impl RecordPlace {
+    /// The place of record `number`, below 2^24.
+    pub const fn new(number: usize) -> Self {
+        Self((number as u32) << 8)
+    }
+
+    /// The number of the record.
+    #[inline(always)]
+    pub const fn number(self) -> u32 {
+        self.0 >> 8
+    }
+
+    #[inline(always)]
+    pub(crate) const fn shifted(self) -> u32 {
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -253,9 +253,10 @@ fn entries_of_a_shared_queue_are_pairs_of_identity_and_link() {
     assert_eq!((entries.id(5), entries.link(5)), (first + 2, first + 3));
     entries.set_id(1, 100);
     entries.set_link(1, 200, ORDER);
-    assert!(!entries.exchange_link(1, 201, 300));
+    assert_eq!(entries.exchange_link(1, 201, 300), None);
     assert_eq!((entries.id(1), entries.link(1)), (100, 200));
-    assert!(entries.exchange_link(1, 200, 300));
+    assert_eq!(entries.exchange_link(1, 200, 300), Some(entries.id(1)));
+    assert_eq!(entries.exchange_link(9, 300, 200), None, "beyond the last entry");
     assert_eq!([1, 2, 3, 4].map(|word| ledgers.load(FIRST + word, ORDER)), [first + 1, 100, 300, first + 4]);
     assert!(ledgers.entries(FIRST as u32, 1023).is_none());
 }
