@@ -2,7 +2,10 @@
 //! never holds a pointer to registers. With VFIO such a call is a single store, in the simulator a function call, with
 //! vfio-user a message.
 
+mod either;
+
 pub use crate::barrier::Barrier;
+pub use either::Either;
 
 use bareverbs_prm::pci::PciIdentity;
 use bareverbs_prm::time::Time;

@@ -12,6 +12,7 @@
 
 pub mod advise;
 pub mod advise_check;
+mod any_place;
 pub mod counters;
 mod datagram_queue;
 pub mod demo;

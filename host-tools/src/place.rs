@@ -2,6 +2,9 @@
 //! device served by another process, or one simulated in this process.
 
 use crate::Failure;
+#[cfg(feature = "uverbs")]
+use crate::any_place::of_kernel;
+use crate::any_place::{AnyHal, of_vfio, of_vfio_user, of_world};
 use anyhow::{Context as _, anyhow, bail};
 use bareverbs_core::command::CommandError;
 use bareverbs_core::device::OpenError;
@@ -14,7 +17,7 @@ use bareverbs_hal::pci::Address;
 use bareverbs_hal::uverbs::{UverbsConfig, UverbsHal, query_capabilities, query_port, resolve_neighbour};
 use bareverbs_hal::vfio::{VfioConfig, VfioHal};
 use bareverbs_hal::vfio_user::{VfioUserConfig, VfioUserHal};
-use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
+use bareverbs_hal_sim::{MemoryConfig, SimWorld};
 use bareverbs_prm::command::caps::GeneralCapabilities;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{CommandStatus, PathMtu};
@@ -243,25 +246,30 @@ impl DeviceSelector {
         config: DeviceConfig,
         task: T,
     ) -> Result<T::Output, DeviceFailure> {
-        match self {
+        on(self.open()?, config, task)
+    }
+
+    /// The place of the device.
+    fn open(&self) -> Result<AnyHal, DeviceFailure> {
+        Ok(match self {
             Self::Pci(address) => {
                 let hal = VfioHal::open(*address, VfioConfig::default());
-                on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, config, task)
+                of_vfio(hal.map_err(|error| DeviceFailure::Place(error.into()))?)
             }
             #[cfg(feature = "uverbs")]
             Self::Kernel(name) => {
                 let hal = UverbsHal::open(name, UverbsConfig::default());
-                on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, config, task)
+                of_kernel(hal.map_err(|error| DeviceFailure::Place(error.into()))?)
             }
             Self::VfioUser(path) => {
                 let hal = VfioUserHal::connect(path, VfioUserConfig::default());
-                on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, config, task)
+                of_vfio_user(hal.map_err(|error| DeviceFailure::Place(error.into()))?)
             }
             Self::Simulated(link_layer) => {
                 let [hal, _] = simulated_pair(*link_layer)?;
-                on(hal, config, task)
+                hal
             }
-        }
+        })
     }
 }
 
@@ -331,8 +339,8 @@ impl DeviceFailure {
 }
 
 /// Opens the device behind `hal`, runs `task` and closes the device again.
-pub(crate) fn on<H: Hal, T: DeviceTask>(
-    hal: H,
+pub(crate) fn on<T: DeviceTask>(
+    hal: AnyHal,
     config: DeviceConfig,
     task: T,
 ) -> Result<T::Output, DeviceFailure> {
@@ -343,7 +351,7 @@ pub(crate) fn on<H: Hal, T: DeviceTask>(
 }
 
 /// Two simulated devices in one world in virtual time, with a cable between them.
-pub(crate) fn simulated_pair(link_layer: LinkLayer) -> Result<[SimHal; 2], DeviceFailure> {
+pub(crate) fn simulated_pair(link_layer: LinkLayer) -> Result<[AnyHal; 2], DeviceFailure> {
     let preset = Preset::STROM_100G;
     let world = SimWorld::new(1);
     let nodes = SIMULATED.map(|mac| {
@@ -352,7 +360,7 @@ pub(crate) fn simulated_pair(link_layer: LinkLayer) -> Result<[SimHal; 2], Devic
     });
     let joined = world.connect(nodes[0], nodes[1], preset.link).context("joining the simulated ports");
     joined.map_err(DeviceFailure::Place)?;
-    Ok(nodes.map(|node| world.hal(node)))
+    Ok(nodes.map(|node| of_world(world.hal(node))))
 }
 
 #[cfg(test)]

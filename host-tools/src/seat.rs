@@ -4,6 +4,7 @@
 //! A simulated device with `--host` is a host of a `bareverbs run` network, and its peers are the programs there. A
 //! device without it only has its cable and the addresses given with `--address`.
 
+use crate::any_place::of_host;
 use crate::network::{HostLink, HostRequest};
 use crate::place::{DeviceFailure, DeviceSelector, DeviceTask, KernelRoutes, SELECTOR_HELP, on};
 use crate::port_address::{PortAddress, fill_table, gid_of, mac_of_link_local};
@@ -182,7 +183,7 @@ impl SeatArguments {
         }
         seated.seat.network = Some(settled.network);
         seated.seat.process = Some((settled.host, number));
-        on(hal, config, seated).map_err(|failure| failure.into_failure(&self.device))?
+        on(of_host(hal), config, seated).map_err(|failure| failure.into_failure(&self.device))?
     }
 
     /// The name of the device in results.
@@ -272,7 +273,7 @@ impl HostArguments {
         };
         let (hal, _) = plug(&settled).map_err(Failure::Input)?;
         let task = Managed(make(Some(settled.host)));
-        Ok(on(hal, DeviceConfig::default(), task))
+        Ok(on(of_host(hal), DeviceConfig::default(), task))
     }
 
     /// Registers the host in its network. Its running programs and a tool share one link layer and the same

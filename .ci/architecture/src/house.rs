@@ -503,6 +503,7 @@ pub const HOUSE: &[CrateRules] = &[
                 "datagram_queue",
                 "input_file",
                 "general_services",
+                "any_place",
             ],
             &["place", "counters", "traffic", "link_type", "offload_figures"],
             &["seat", "ipoib"],

@@ -10,6 +10,7 @@ use super::run::{PerfOutcome, Side, SizeRow, drive_both};
 use super::stream::Stream;
 use super::turns::Turns;
 use crate::Failure;
+use crate::any_place::AnyHal;
 use crate::counters::Readings;
 use crate::place::{DeviceSelector, simulated_pair};
 use crate::port_address::fill_table;
@@ -17,7 +18,6 @@ use crate::seat::Seat;
 use anyhow::{Context as _, Result, anyhow};
 use bareverbs_core::Device;
 use bareverbs_core::hal::Hal;
-use bareverbs_hal_sim::SimHal;
 use bareverbs_prm::numbering::{PathMtu, PortType};
 use bareverbs_sim::nic::LinkLayer;
 
@@ -31,10 +31,10 @@ pub(crate) fn run(plan: &TestPlan) -> Result<PerfOutcome, Failure> {
 }
 
 /// The client's device and the server's.
-fn devices(plan: &TestPlan) -> Result<[Device<SimHal>; 2], Failure> {
+fn devices(plan: &TestPlan) -> Result<[Device<AnyHal>; 2], Failure> {
     let device = DeviceSelector::Simulated(LinkLayer::Ethernet);
     let hals = simulated_pair(LinkLayer::Ethernet).map_err(|failure| failure.into_failure(&device))?;
-    let open = |hal: SimHal| {
+    let open = |hal| {
         Device::open(hal, device_config(plan))
             .map_err(|error| anyhow!("{error}"))
             .context("a simulated device")
