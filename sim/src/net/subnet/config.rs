@@ -10,6 +10,16 @@ const SWITCH_GUID: u64 = 0x0002_c903_0000_0001;
 const SM_KEY: u64 = 1;
 
 /// Configuration of the subnet manager (SM).
+///
+/// ```
+/// use bareverbs_sim::net::{SubnetConfig, Switch};
+/// use std::collections::BTreeMap;
+///
+/// // Four LIDs for each port, and the port with this GUID has LID 8 whenever it comes.
+/// let known_lids = BTreeMap::from([(0x0002_c903_0000_000a, 8)]);
+/// let switch = Switch::infiniband(SubnetConfig { lmc: 2, known_lids, ..SubnetConfig::default() });
+/// assert_eq!(switch.topology().expect("the manager's").nodes.len(), 1, "its own switch");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubnetConfig {
     /// LID mask control: every port gets `1 << lmc` LIDs; at most 7.

@@ -20,6 +20,20 @@ use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
 
 /// Configuration of a switch.
+///
+/// ```
+/// use bareverbs_sim::net::{Switch, SwitchConfig};
+/// use bareverbs_prm::time::Duration;
+///
+/// // A shallow switch that marks packets from half of a buffer on.
+/// let config = SwitchConfig {
+///     latency: Duration::from_nanos(500),
+///     buffer_per_port: 64 << 10,
+///     mark_from: Some(32 << 10),
+///     ..SwitchConfig::default()
+/// };
+/// assert!(!Switch::ethernet(&config).is_infiniband());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SwitchConfig {
     /// Latency of an idle store-and-forward switch, from the last bit in to the first bit out.

@@ -180,7 +180,7 @@ impl Administration {
 
     /// Reports an event to its subscribers.
     pub(super) fn report(&mut self, now: Time, event: &SubnetEvent, directory: &Directory<'_>) {
-        self.subscriptions.report(now, event, directory);
+        self.losses.dropped += self.subscriptions.report(now, event, directory);
     }
 
     /// The next group that was created or deleted.

@@ -142,15 +142,17 @@ impl Subscriptions {
         self.all.is_empty()
     }
 
-    /// Sends a Report to every subscriber that may see the event.
-    pub(super) fn report(&mut self, now: Time, event: &SubnetEvent, directory: &Directory<'_>) {
+    /// Sends a Report to every subscriber that may see the event. Returns for how many there was no room.
+    pub(super) fn report(&mut self, now: Time, event: &SubnetEvent, directory: &Directory<'_>) -> u64 {
         let may_hear = |guid| {
             let keys = || event.partition_keys.iter();
             directory.by_guid(guid).is_some_and(|port| keys().any(|key| port.accepts_key(*key)))
         };
+        let mut dropped = 0;
         for one in self.all.iter().filter(|one| wants(&one.info, event) && may_hear(one.guid)) {
             if self.open.len() >= REPORTS {
-                return;
+                dropped += 1;
+                continue;
             }
             self.transactions += 1;
             let bytes = report_bytes(event, self.transactions);
@@ -159,6 +161,7 @@ impl Subscriptions {
             self.open.insert(self.transactions, report);
             self.ready.insert(self.transactions);
         }
+        dropped
     }
 
     /// Handles a ReportResp from the port that got the Report.

@@ -100,6 +100,23 @@ fn reports_are_sent_again_and_given_up() {
     assert_eq!(again, [first[1].0; 3]);
 }
 
+/// At most 1,024 Reports wait for their responses. Further ones are dropped, and counted.
+#[test]
+fn reports_that_nobody_answers_have_a_limit() {
+    let (mut switch, agents) = subnet(0);
+    let subscriptions = 64;
+    for last in MANAGER_LID..MANAGER_LID + subscriptions {
+        let mut info = subscription(128);
+        info.set_lid_range_begin(MANAGER_LID).set_lid_range_end(last);
+        assert_eq!(subscribe(&mut switch, &agents, 0, &info).0, 0);
+    }
+    for event in 0..17 {
+        switch.handle_link(Time::ZERO, 1, event % 2 == 1);
+    }
+    switch.handle_timeout(Time::ZERO);
+    assert_eq!(switch.counters().management_dropped, 17 * u64::from(subscriptions) - 1024);
+}
+
 /// Requirement: IBTA v1.4 §13.4.8.3: a subscription covers one trap or all, of one issuer or a range of LIDs, until it is
 /// cancelled.
 #[test]
