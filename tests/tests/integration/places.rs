@@ -1,7 +1,8 @@
 //! The same list of conversations in process and over vfio-user; over real VFIO it runs in the Linux guest (`guest -- vfio`).
 
+use bareverbs_core::hal::Either;
 use bareverbs_hal::memory::ArenaConfig;
-use bareverbs_hal_sim::MemoryConfig;
+use bareverbs_hal_sim::{MemoryConfig, SimHal};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::real_time::Outside;
 use bareverbs_serve::vfio_user::{Attachment, Server, ServerConfig};
@@ -32,6 +33,49 @@ fn in_process() {
 #[test]
 fn in_process_with_unforgiving_memory() {
     run_all(InProcess::new(2, MemoryConfig::unforgiving()), Workload { operations: 50, rounds: 1, seed: 2 });
+}
+
+/// Devices of which each is in one of two places: the first here is in the left one, the second in the right one.
+struct OneOfTwo(InProcess);
+
+/// The place of such a device, whichever it is.
+fn place_of(hal: &Either<SimHal, SimHal>) -> &SimHal {
+    match hal {
+        Either::Left(hal) | Either::Right(hal) => hal,
+    }
+}
+
+impl Place for OneOfTwo {
+    type Hal = Either<SimHal, SimHal>;
+
+    fn open(&mut self, end: usize) -> anyhow::Result<Self::Hal> {
+        let hal = self.0.open(end)?;
+        Ok(if end == 0 { Either::Left(hal) } else { Either::Right(hal) })
+    }
+
+    fn interrupts(hal: &Self::Hal) -> u64 {
+        InProcess::interrupts(place_of(hal))
+    }
+
+    fn no_user_memory(&self) -> Option<&'static str> {
+        self.0.no_user_memory()
+    }
+
+    fn memory_used(hal: &Self::Hal) -> u64 {
+        InProcess::memory_used(place_of(hal))
+    }
+
+    fn describe(hal: &Self::Hal) -> String {
+        InProcess::describe(place_of(hal))
+    }
+}
+
+/// Unforgiving memory would show a barrier that gets lost on the way.
+#[test]
+fn in_one_of_two_places() {
+    let place = OneOfTwo(InProcess::new(2, MemoryConfig::unforgiving()));
+    let lines = run_all(place, Workload { operations: 50, rounds: 1, seed: 2 });
+    assert_eq!(count(&lines, |outcome| matches!(outcome, ConversationOutcome::Pass(_))), lines.len());
 }
 
 /// Two servers, each a thread with a device, joined by a wire of datagrams.
