@@ -229,7 +229,7 @@ impl<D: DeviceRef, S: Connected> QueuePair<D, S> {
             return Err(PostError::NotOffered { kind: request.kind, service: S::TYPE });
         }
         let (device, parts) = (self.core.device.device(), &mut self.core.parts);
-        parts.send.post((device.hal(), &parts.rings), device.ledgers(), request)
+        parts.send.post(device.hal(), &parts.rings, device.ledgers(), request)
     }
 
     /// Resets the queue pair and moves it to INIT. Outstanding work is forgotten; its completions are removed from the

@@ -1,6 +1,10 @@
 //! What happens between entry and power-off, on every processor.
 
-use crate::machine::{self, Machine};
+use crate::machine;
+#[cfg(target_arch = "x86_64")]
+use crate::machine::PcMachine as Machine;
+#[cfg(target_arch = "aarch64")]
+use crate::machine::VirtMachine as Machine;
 use bareverbs_bare_metal::hal::{ARENA_SIZE, Arena, Bar, BareHal};
 use bareverbs_bare_metal::{lookup, pci};
 use core::cell::UnsafeCell;

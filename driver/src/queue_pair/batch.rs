@@ -101,7 +101,7 @@ impl<D: DeviceRef, S: Service> Drop for SendBatch<'_, D, S> {
         if self.posted > 0 {
             let Place { hal, ledgers } = self.place;
             self.hand_over();
-            self.queue.ring((hal, self.rings), ledgers);
+            self.queue.ring(hal, self.rings, ledgers);
         }
     }
 }
@@ -127,7 +127,7 @@ impl<D: DeviceRef> ReceiveBatch<'_, D> {
         if request.list.path == self.path && self.poster.knows_room(1) {
             // Copy them, so that the batch itself stays in registers.
             let (segments, slots) = self.at;
-            receive::write_one_slice(&mut self.poster, (segments, &slots), request);
+            receive::write_one_slice(&mut self.poster, segments, &slots, request);
             return Ok(());
         }
         self.queue.poster.follow(&self.poster);

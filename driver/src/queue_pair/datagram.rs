@@ -68,7 +68,7 @@ impl<D: DeviceRef> QueuePair<D, Ud> {
         let (device, parts) = (self.core.device.device(), &mut self.core.parts);
         let Place { hal, ledgers } = Place::<D>::of(device);
         parts.send.write(parts.rings.blocks(), ledgers, request, address(request, destination))?;
-        parts.send.ring((hal, &parts.rings), ledgers);
+        parts.send.ring(hal, &parts.rings, ledgers);
         Ok(())
     }
 

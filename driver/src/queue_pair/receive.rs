@@ -35,7 +35,7 @@ impl ReceiveQueue {
         // The ring has as many segments as the ledger has slots, so that one masked number is that of both.
         let segments = rings.segments();
         let slots = self.poster.singles_up_to(words, segments.last());
-        write_one_slice(&mut self.poster, (segments, &slots), request);
+        write_one_slice(&mut self.poster, segments, &slots, request);
         Ok(())
     }
 
@@ -94,7 +94,8 @@ pub(super) fn check_room_for_one(poster: &mut Poster, words: &impl Words) -> Res
 #[inline(always)]
 pub(super) fn write_one_slice(
     poster: &mut Poster,
-    (segments, slots): (Run<'_, SEGMENT>, &impl Singles),
+    segments: Run<'_, SEGMENT>,
+    slots: &impl Singles,
     request: &ReceiveRequest<'_>,
 ) {
     store_segment(segments, poster.head(), request.list.first);

@@ -116,7 +116,8 @@ impl SendQueue {
     #[inline(always)]
     pub(crate) fn post<H: Hal, W: Words>(
         &mut self,
-        (hal, rings): (&H, &Rings<H::Dma>),
+        hal: &H,
+        rings: &Rings<H::Dma>,
         words: &W,
         request: &WorkRequest<'_>,
     ) -> Result<(), PostError> {
@@ -134,7 +135,7 @@ impl SendQueue {
             // Copy it, so that a request that is built and posted at once never has to be stored in memory.
             let request = request.on_general_path();
             self.write(rings.blocks(), words, &request, &[])?;
-            self.ring((hal, rings), words);
+            self.ring(hal, rings, words);
         }
         Ok(())
     }
@@ -210,7 +211,7 @@ impl SendQueue {
 
     /// Makes everything written visible to the device.
     #[inline(always)]
-    pub(crate) fn ring<H: Hal>(&mut self, (hal, rings): (&H, &Rings<H::Dma>), words: &impl Words) {
+    pub(crate) fn ring<H: Hal>(&mut self, hal: &H, rings: &Rings<H::Dma>, words: &impl Words) {
         let Self { poster, last_control, doorbell, .. } = self;
         Bell { hal, rings, poster, control: *last_control, doorbell }.ring(words, None);
     }

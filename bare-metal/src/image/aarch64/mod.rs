@@ -22,13 +22,13 @@ global_asm!(include_str!("boot.s"));
 const PICOS: u128 = 1_000_000_000_000;
 
 /// The machine's parts.
-pub struct Machine {
+pub struct VirtMachine {
     console: Pl011,
     configuration: Ecam,
     free: Option<FreeWindow>,
 }
 
-impl Machine {
+impl VirtMachine {
     /// Reads the device tree. Without a host bridge in it there are no PCI functions to be found.
     pub fn discover() -> Self {
         let tree = tree::read();

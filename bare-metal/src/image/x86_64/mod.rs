@@ -24,12 +24,12 @@ const COM1: u16 = 0x3f8;
 const POWER_CONTROL: (u16, u16) = (0x604, 0x2000);
 
 /// The machine's parts.
-pub struct Machine {
+pub struct PcMachine {
     console: Com1,
     configuration: ConfigurationPorts,
 }
 
-impl Machine {
+impl PcMachine {
     /// A PC has everything at its well-known place.
     pub fn discover() -> Self {
         clock::calibrate();
