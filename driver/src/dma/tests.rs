@@ -203,9 +203,11 @@ fn a_run_is_walked_up_to_its_last_slot() {
     let dma = Dma::new(Boxed::new(16 * BLOCK));
     let run = dma.run::<BLOCK>(0, 15).unwrap();
     (0..16).for_each(|index| run.slot(index).store_word::<8>(index.into()));
-    for index in 0..33 {
-        for length in 0..18 {
-            for refused in 0..18 {
+    // Miri is slow. Lengths that are five apart still end in each place of a group.
+    let apart = if cfg!(miri) { 5 } else { 1 };
+    for index in (0..33).step_by(STEP) {
+        for length in (0..18).step_by(apart) {
+            for refused in (0..18).step_by(apart) {
                 let mut items = std::vec![u64::MAX; length];
                 let mut visited = 0;
                 let taken = run.zip(index, &mut items, |slot, item| {
