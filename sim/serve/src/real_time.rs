@@ -49,7 +49,8 @@ pub trait FrameIo {
     fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool>;
     /// Waits for a frame, for at most `limit`.
     fn wait(&mut self, limit: std::time::Duration) -> io::Result<()>;
-    /// The device's end of the cable came up or went down. Does nothing where the far end cannot see that.
+    /// The device's end of the cable went down or came up, perhaps without having been down. Does nothing where the far
+    /// end cannot see that.
     fn set_link_up(&mut self, _up: bool) {}
 }
 
@@ -145,7 +146,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
             counters: FrameCounters::default(),
             begun: 0,
             cut_off: false,
-            told: LinkHistory { is_up: true, drops: 0 },
+            told: LinkHistory { is_up: true, drops: 0, trainings: 0 },
         }
     }
 
@@ -300,13 +301,13 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         Ok(busy)
     }
 
-    /// Tells the far end of the cable that the link went down or came up. A reset does both: the link trains anew.
+    /// Tells the far end of the cable that the link went down or came up. After a reset it came up.
     fn tell_far_end(&mut self) {
         let link = self.device.link();
         if link == self.told {
             return;
         }
-        if self.told.is_up {
+        if self.told.is_up && (!link.is_up || link.drops != self.told.drops) {
             self.io.set_link_up(false);
         }
         if link.is_up {

@@ -8,8 +8,11 @@ use crate::wire::management::values::PhysicalState;
 pub struct LinkHistory {
     /// Whether frames pass: the cable is plugged in, and software has enabled the port.
     pub is_up: bool,
-    /// How often the link went down so far. A reset of a device whose link is up counts, because the link trains anew.
+    /// How often the link went down so far.
     pub drops: u64,
+    /// How often a reset of the device took a link that was up to its beginning, where it waits for the SM. No switch counts
+    /// that as a link that went down: it trains anew at once.
+    pub trainings: u64,
 }
 
 /// See the module.

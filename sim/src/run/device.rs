@@ -52,7 +52,7 @@ pub trait Device {
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool);
     /// The link of the port, for whoever has the other end of the cable.
     fn link(&self) -> LinkHistory {
-        LinkHistory { is_up: true, drops: 0 }
+        LinkHistory { is_up: true, drops: 0, trainings: 0 }
     }
     /// The device starts without a cable. [`Self::set_link_up`] reports one later.
     fn begin_without_cable(&mut self) {}

@@ -80,10 +80,10 @@ pub struct Nic {
     pub(super) flow: FlowControl,
     pub(super) ethernet: ethernet::EthernetObjects,
     pub(super) schedule: TurnSchedule,
-    /// How often the link went down, resets not counted.
+    /// How often the link went down.
     pub(super) times_down: u64,
-    /// How often a reset took the link down.
-    resets_of_link: u64,
+    /// How often a reset made a link that was up train anew.
+    trainings: u64,
     /// Counters of the port at the time when they were last cleared.
     pub(super) cleared: ClearedCounters,
     pub(super) last_refusal: Option<(CommandOpcode, Refusal)>,
@@ -119,7 +119,7 @@ impl Nic {
             ethernet: ethernet::EthernetObjects::new(),
             schedule: TurnSchedule::new(config.queue_pair_numbers.first()),
             times_down: 0,
-            resets_of_link: 0,
+            trainings: 0,
             cleared: ClearedCounters::default(),
             last_refusal: None,
             trace: CommandTrace::default(),
@@ -139,7 +139,7 @@ impl Nic {
     pub fn reset(&mut self, now: Time) {
         let config = self.config;
         let link_up = self.shared.port.link.is_plugged();
-        self.resets_of_link += u64::from(self.shared.port.is_up());
+        self.trainings += u64::from(self.shared.port.is_up());
         self.forget_objects();
         self.registers = registers::Registers::new(&config, now);
         self.firmware = Firmware::new(&config);
@@ -195,8 +195,7 @@ impl Nic {
 
     /// The link of the port, as the far end of the cable sees it.
     pub const fn link(&self) -> LinkHistory {
-        let drops = self.times_down + self.resets_of_link;
-        LinkHistory { is_up: self.shared.port.is_up(), drops }
+        LinkHistory { is_up: self.shared.port.is_up(), drops: self.times_down, trainings: self.trainings }
     }
 
     /// Installs an engine for StRoM's opcodes. It is only used if [`NicConfig::strom`] is set.
