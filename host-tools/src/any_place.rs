@@ -1,5 +1,5 @@
-//! All places of a device as one type, so that a task is compiled once and not once for each place: that would take
-//! more than half of the time that this crate is built.
+//! All places of a device as one type, so that a task is compiled once. Compiling it for each place took more than half
+//! of this crate's build time.
 
 use bareverbs_core::hal::Either;
 #[cfg(feature = "uverbs")]

@@ -6,7 +6,7 @@ use super::*;
 use crate::test_memory::Boxed;
 use std::vec;
 
-/// Step between the tested lengths: Miri would take minutes for every length.
+/// Step between the tested lengths or numbers: Miri would take minutes for every length.
 const STEP: usize = if cfg!(miri) { 7 } else { 1 };
 
 /// Part of another owner's memory, from byte `start` on: neither its start nor its end is aligned.

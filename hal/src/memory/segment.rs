@@ -167,9 +167,9 @@ impl Segment {
         self
     }
 
-    /// Locks small pages in memory. The kernel will also pin them for the device, but this reports a limit early. Memory
-    /// that is shared has a device in software, which needs no page before it touches it. To lock it would take most of
-    /// the time that a short program runs, and more than the 8 MiB that a user may usually lock.
+    /// Locks small pages in memory. The kernel will also pin them for the device, but this reports a limit early. Shared
+    /// memory has a device in software, which needs no page before it touches it. Locking that memory would take most of
+    /// the run time of a short program, and exceed the 8 MiB that a user may usually lock.
     fn lock(&self) -> io::Result<()> {
         match &self.backing {
             Backing::Map(map) if self.file.is_none() => map.lock(),

@@ -10,8 +10,8 @@ pub struct LinkHistory {
     pub is_up: bool,
     /// How often the link went down so far.
     pub drops: u64,
-    /// How often a reset of the device took a link that was up to its beginning, where it waits for the SM. No switch counts
-    /// that as a link that went down: it trains anew at once.
+    /// How often a reset of the device made a link that was up train again. The SM then has to configure the port again, but
+    /// no switch counts that as a link that went down.
     pub trainings: u64,
 }
 

@@ -5,7 +5,7 @@ use crate::guest::table::Verdict;
 use crate::installation::{
     HostedProgram, Installation, ProgramEnd, free_port, is_installed, needs_library, path_of,
 };
-use crate::perftest_rows::{agree, has_all_sizes, has_rows};
+use crate::perftest_rows::{agree, clock_note, has_all_sizes, has_rows};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::process::Command;
@@ -189,6 +189,10 @@ impl ListedCase {
         if self.demand == Demand::Agrees {
             let said = || format!("what they said:\n{}\nand\n{}", first.said, second.said);
             agree(&first.said, &second.said).with_context(said)?;
+            let note = clock_note(&said());
+            if !note.is_empty() {
+                eprintln!("{}{note}", self.program.command.join(" "));
+            }
             let has = |word: &str| peer.command.iter().any(|given| given == word);
             if has("-a") {
                 has_all_sizes(&second.said, has("UD")).with_context(said)?;

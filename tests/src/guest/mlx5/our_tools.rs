@@ -9,7 +9,7 @@ use super::super::process::{KillOnDrop, TICK};
 use super::super::rxe::bout;
 use super::super::rxe::guest_side::wait_for_gid;
 use super::super::table::{Entry, Report, Verdict};
-use crate::perftest_rows::{agree, is_calibrated};
+use crate::perftest_rows::{agree, clock_note};
 use anyhow::{Context, Result, bail, ensure};
 use bareverbs_perftest::Role;
 use bareverbs_prm::ids::{Gid, MacAddress};
@@ -201,12 +201,7 @@ impl ToolSides<'_> {
         let version =
             ours.lines().find_map(|line| Some(line.split_once("the peer speaks ")?.1.trim_end_matches(')')));
         let version = version.context("bareverbs does not say what its peer speaks")?;
-        let note = if is_calibrated(&theirs) {
-            ""
-        } else {
-            "; its clock was not calibrated, so no times were compared"
-        };
-        Ok(format!("{version}{note}"))
+        Ok(format!("{version}{}", clock_note(&theirs)))
     }
 
     /// Runs the guest's program in `role`, and ours. Words that only ours understands come after its first

@@ -8,7 +8,7 @@ use super::super::mlx5::nic::ServedNics;
 use super::super::mlx5::our_tools::ToolRun;
 use super::super::table::{Entry, Report, Verdict};
 use super::gateway::FarSwitch;
-use crate::perftest_rows::agree;
+use crate::perftest_rows::{agree, clock_note};
 use anyhow::{Context, Result, ensure};
 use bareverbs_perftest::Role;
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ impl OwnSide<'_> {
             theirs.contains("rdma_cm QPs"),
             "the guest's program does not say how it connects:\n{theirs}"
         );
-        Ok(format!("the figures of {} and bareverbs perf agree", row.program))
+        Ok(format!("the figures of {} and bareverbs perf agree{}", row.program, clock_note(&theirs)))
     }
 
     /// Our end resolves the guest's address and connects.
