@@ -5,11 +5,15 @@
 //! errors. Each structure also carries a description of itself ([`LayoutInfo`]) under the names of the reference
 //! tables, which is what the oracle test walks, and the position of each field as constants ([`Field`]): `Name::FIELDS.field`.
 
+#[doc(hidden)]
+pub mod describe;
 mod descriptor;
 mod info;
+#[doc(hidden)]
+pub mod show;
 
-pub use descriptor::{BitRange, ByteOrder, Field};
-pub use info::{FieldInfo, LayoutInfo};
+pub use descriptor::{BitRange, Field};
+pub use info::{ByteOrder, FieldInfo, LayoutInfo};
 
 use zerocopy::byteorder::big_endian::U32;
 
@@ -56,6 +60,8 @@ impl FieldValue for bool {
 pub trait Layout {
     /// Its description under the names of the reference tables.
     const INFO: LayoutInfo;
+    /// The same, in a place that other descriptions can refer to.
+    const DESCRIPTION: &'static LayoutInfo = &Self::INFO;
     /// Its length in bytes.
     const SIZE: usize;
 }
@@ -139,13 +145,12 @@ macro_rules! layout {
                 name: stringify!($name),
                 prm_name: $prm,
                 dwords: $dwords,
-                fields: &[$($crate::layout_info!($kind $ty, $dw $([$hi:$lo])?, $path)),*],
+                fields: &[$($crate::field::describe::$kind::<$ty>($path, $dw $(, $hi, $lo)?)),*],
             };
         }
 
         const _: () = {
             /// The position of each field.
-            #[derive(Debug, Clone, Copy)]
             pub struct Fields {
                 $(
                     #[doc = concat!("Where `", stringify!($get), "` stands.")]
@@ -155,11 +160,10 @@ macro_rules! layout {
 
             impl $name {
                 /// The position of each field, under the name of its getter.
-                pub const FIELDS: Fields = Fields {
-                    $($get: $crate::field::Field::of(
-                        &$crate::layout_info!($kind $ty, $dw $([$hi:$lo])?, $path),
-                        $crate::layout_order!($kind),
-                    ),)*
+                pub const FIELDS: Fields = {
+                    #[allow(unused_mut, unused_variables, reason = "a structure may have no field")]
+                    let mut rest = <$name as $crate::field::Layout>::INFO.fields;
+                    Fields { $($get: $crate::field::Field::first_of(&mut rest),)* }
                 };
             }
         };
@@ -175,7 +179,7 @@ macro_rules! layout {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 #[allow(unused_mut, reason = "a structure may have no field")]
                 let mut s = f.debug_struct(stringify!($name));
-                $($crate::layout_debug!(s, self, $kind $get $ty);)*
+                $($crate::field::show::$kind(&mut s, stringify!($get), self.$get());)*
                 s.finish()
             }
         }
@@ -205,7 +209,6 @@ macro_rules! layout_field {
         #[doc = concat!("Bits ", $hi, ":", $lo, " of dword ", $dw, ".")]
         #[inline(always)]
         pub fn $get(&self) -> $ty {
-            const { assert!(<$ty as $crate::field::FieldValue>::WIDTH > $hi - $lo, "the type is too narrow") };
             $crate::field::get_bits(&self.0[$dw], $hi, $lo)
         }
         #[doc = concat!("Sets bits ", $hi, ":", $lo, " of dword ", $dw, ".")]
@@ -263,95 +266,6 @@ macro_rules! layout_field {
             let dwords: &mut [_; $ty::SIZE / 4] = self.0[$dw..].first_chunk_mut().unwrap();
             ::zerocopy::transmute_mut!(dwords)
         }
-    };
-}
-
-/// Description of one field; see [`layout!`](crate::layout).
-#[doc(hidden)]
-#[macro_export]
-macro_rules! layout_info {
-    (bits $ty:tt, $dw:literal [$hi:literal : $lo:literal], $path:literal) => {
-        $crate::field::FieldInfo {
-            path: $path,
-            bit_offset: $dw * 32 + 31 - $hi,
-            bit_width: $hi - $lo + 1,
-            part: None,
-            is_alternative: false,
-        }
-    };
-    (or $($field:tt)*) => {
-        $crate::field::FieldInfo { is_alternative: true, ..$crate::layout_info!(bits $($field)*) }
-    };
-    (wide u64, $dw:literal, $path:literal) => {
-        $crate::field::FieldInfo {
-            path: $path,
-            bit_offset: $dw * 32,
-            bit_width: 64,
-            part: None,
-            is_alternative: false,
-        }
-    };
-    (bytes $len:literal, $dw:literal, $path:literal) => {
-        $crate::field::FieldInfo {
-            path: $path,
-            bit_offset: $dw * 32,
-            bit_width: $len * 8,
-            part: None,
-            is_alternative: false,
-        }
-    };
-    (part $ty:tt, $dw:literal, $path:literal) => {
-        $crate::field::FieldInfo {
-            path: $path,
-            bit_offset: $dw * 32,
-            bit_width: $ty::SIZE as u32 * 8,
-            part: Some(&<$ty as $crate::field::Layout>::INFO),
-            is_alternative: false,
-        }
-    };
-}
-
-/// Byte order of one field; see [`layout!`](crate::layout).
-#[doc(hidden)]
-#[macro_export]
-macro_rules! layout_order {
-    (bits) => {
-        $crate::field::ByteOrder::BigEndian
-    };
-    (or) => {
-        $crate::field::ByteOrder::BigEndian
-    };
-    (wide) => {
-        $crate::field::ByteOrder::BigEndian
-    };
-    ($other:ident) => {
-        $crate::field::ByteOrder::Memory
-    };
-}
-
-/// Printing of one field; see [`layout!`](crate::layout).
-#[doc(hidden)]
-#[macro_export]
-macro_rules! layout_debug {
-    ($s:ident, $self:ident, bits $get:ident $ty:tt) => {
-        let value = $self.$get();
-        if $crate::field::FieldValue::to_field(value) != 0 {
-            $s.field(stringify!($get), &format_args!("{value:#x?}"));
-        }
-    };
-    ($s:ident, $self:ident, or $get:ident $ty:tt) => {};
-    ($s:ident, $self:ident, wide $get:ident $ty:tt) => {
-        if $self.$get() != 0 {
-            $s.field(stringify!($get), &format_args!("{:#x}", $self.$get()));
-        }
-    };
-    ($s:ident, $self:ident, bytes $get:ident $ty:tt) => {
-        if $self.$get() != [0; $ty] {
-            $s.field(stringify!($get), &format_args!("{:02x?}", $self.$get()));
-        }
-    };
-    ($s:ident, $self:ident, part $get:ident $ty:tt) => {
-        $s.field(stringify!($get), $self.$get());
     };
 }
 

@@ -120,10 +120,17 @@ fn every_declared_layout_is_compared() {
 
 #[test]
 fn the_comparison_can_fail() {
-    use bareverbs_prm::field::FieldInfo;
+    use bareverbs_prm::field::{ByteOrder, FieldInfo};
     const fn moved(bit_offset: u32, bit_width: u32) -> LayoutInfo {
         const fn lid(bit_offset: u32, bit_width: u32) -> FieldInfo {
-            FieldInfo { path: "LID", bit_offset, bit_width, part: None, is_alternative: false }
+            FieldInfo {
+                path: "LID",
+                bit_offset,
+                bit_width,
+                order: ByteOrder::BigEndian,
+                part: None,
+                is_alternative: false,
+            }
         }
         const RIGHT: &[FieldInfo] = &[lid(128, 16)];
         const BESIDE: &[FieldInfo] = &[lid(129, 16)];

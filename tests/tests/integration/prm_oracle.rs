@@ -2,7 +2,7 @@
 
 use bareverbs_prm::LAYOUTS;
 use bareverbs_prm::doorbell::{init_segment, uar};
-use bareverbs_prm::field::{FieldInfo, LayoutInfo};
+use bareverbs_prm::field::{ByteOrder, FieldInfo, LayoutInfo};
 use bareverbs_prm::numbering::{NUMBERINGS, NumberInfo, NumberingInfo};
 use bareverbs_prm::wqe::completion_mode;
 use bareverbs_tests::prm_tables::{Comparison, Tables};
@@ -101,7 +101,7 @@ fn faults_of(info: &LayoutInfo) -> Vec<String> {
 }
 
 const fn field(path: &'static str, bit_offset: u32, bit_width: u32) -> FieldInfo {
-    FieldInfo { path, bit_offset, bit_width, part: None, is_alternative: false }
+    FieldInfo { path, bit_offset, bit_width, order: ByteOrder::BigEndian, part: None, is_alternative: false }
 }
 
 const fn alloc_pd_out(fields: &'static [FieldInfo]) -> LayoutInfo {

@@ -11,7 +11,7 @@
 //! assert_eq!(COUNTER.get(COUNTER.put(0x1234)), 0x1234);
 //! ```
 
-use super::info::FieldInfo;
+use super::info::{ByteOrder, FieldInfo};
 use core::ops::Range;
 
 /// Bits of a byte.
@@ -22,15 +22,6 @@ const WORD: u32 = 64;
 const DWORD: u32 = 32;
 /// Bits of a key that hold the width; see [`Field::key`].
 const KEY_WIDTH: u32 = 16;
-
-/// How the bytes of a field are ordered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ByteOrder {
-    /// It is a number, most significant byte first.
-    BigEndian,
-    /// It is a run of bytes, or a structure: there is nothing to swap.
-    Memory,
-}
 
 /// The position of a field in its structure.
 ///
@@ -50,9 +41,12 @@ pub struct Field {
 }
 
 impl Field {
-    /// The descriptor of a field, from its full description.
-    pub const fn of(info: &FieldInfo, order: ByteOrder) -> Self {
-        Self { bit_offset: info.bit_offset, width: info.bit_width, order }
+    /// The descriptor of the first of these fields, which is taken away.
+    #[doc(hidden)]
+    pub const fn first_of(rest: &mut &[FieldInfo]) -> Self {
+        let [info, others @ ..] = *rest else { panic!("a field has no description") };
+        *rest = others;
+        Self { bit_offset: info.bit_offset, width: info.bit_width, order: info.order }
     }
 
     /// Width in bits.

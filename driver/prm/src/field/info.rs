@@ -13,6 +13,15 @@ pub struct LayoutInfo {
     pub fields: &'static [FieldInfo],
 }
 
+/// How the bytes of a field are ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByteOrder {
+    /// It is a number, most significant byte first.
+    BigEndian,
+    /// It is a run of bytes, or a structure: there is nothing to swap.
+    Memory,
+}
+
 /// The description of a field.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldInfo {
@@ -22,6 +31,8 @@ pub struct FieldInfo {
     pub bit_offset: u32,
     /// Width in bits.
     pub bit_width: u32,
+    /// How its bytes are ordered.
+    pub order: ByteOrder,
     /// The structure at this place, if it is not a number.
     pub part: Option<&'static LayoutInfo>,
     /// Whether it is another meaning of bits that other fields declare.
