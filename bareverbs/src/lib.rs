@@ -30,6 +30,10 @@ pub use bareverbs_hal::vfio_user;
 pub use bareverbs_hal::{memory, pci};
 #[cfg(feature = "cluster")]
 pub use bareverbs_macros::test;
+/// The example of `bareverbs-macros`, compiled here because that crate does not depend on this one.
+#[cfg(all(doctest, feature = "cluster"))]
+#[doc = include_str!("../macros.md")]
+const EXAMPLE_OF_THE_ATTRIBUTE: () = ();
 #[cfg(feature = "offload")]
 pub use bareverbs_offload as offload;
 #[cfg(feature = "offload-native")]
