@@ -60,8 +60,6 @@ impl FieldValue for bool {
 pub trait Layout {
     /// Its description under the names of the reference tables.
     const INFO: LayoutInfo;
-    /// The same, in a place that other descriptions can refer to.
-    const DESCRIPTION: &'static LayoutInfo = &Self::INFO;
     /// Its length in bytes.
     const SIZE: usize;
 }

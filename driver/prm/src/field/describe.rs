@@ -1,28 +1,27 @@
-//! Descriptions of single fields, one function for each kind of [`layout!`](crate::layout). `dword` is where the field begins.
+//! Descriptions of single fields, one function for each kind of [`layout!`](crate::layout). `dword` is the
+//! number of the dword in which the field begins.
 
 use super::{ByteOrder, FieldInfo, FieldValue, Layout};
-
-const DWORD: u32 = u32::BITS;
 
 /// Bits `high:low` of a dword.
 ///
 /// # Panics
-/// At compile time, if `T` is too narrow or the bits are none.
+/// At compile time, if `T` is too narrow, or if the bits are not of a dword or in the wrong order.
 pub const fn bits<T: FieldValue>(path: &'static str, dword: u32, high: u32, low: u32) -> FieldInfo {
-    assert!(high < DWORD && low <= high, "a dword has bits 31:0, and the high one comes first");
+    assert!(high < u32::BITS && low <= high, "a dword has bits 31:0, and the high one comes first");
     assert!(T::WIDTH > high - low, "the type is too narrow");
-    let bit_offset = dword * DWORD + DWORD - 1 - high;
+    let bit_offset = (dword + 1) * u32::BITS - 1 - high;
     FieldInfo { bit_offset, bit_width: high - low + 1, ..number::<T>(path) }
 }
 
-/// The same, of bits that have a meaning already.
+/// Another meaning of bits that another field declares.
 pub const fn or<T: FieldValue>(path: &'static str, dword: u32, high: u32, low: u32) -> FieldInfo {
     FieldInfo { is_alternative: true, ..bits::<T>(path, dword, high, low) }
 }
 
 /// A number of whole dwords.
 pub const fn wide<T>(path: &'static str, dword: u32) -> FieldInfo {
-    FieldInfo { bit_offset: dword * DWORD, ..number::<T>(path) }
+    FieldInfo { bit_offset: dword * u32::BITS, ..number::<T>(path) }
 }
 
 /// A run of bytes.
@@ -32,7 +31,7 @@ pub const fn bytes<const LENGTH: usize>(path: &'static str, dword: u32) -> Field
 
 /// Another structure.
 pub const fn part<T: Layout>(path: &'static str, dword: u32) -> FieldInfo {
-    FieldInfo { order: ByteOrder::Memory, part: Some(T::DESCRIPTION), ..wide::<T>(path, dword) }
+    FieldInfo { order: ByteOrder::Memory, part: Some(&T::INFO), ..wide::<T>(path, dword) }
 }
 
 /// A number as wide as its type, at the start of the structure.

@@ -41,7 +41,10 @@ pub struct Field {
 }
 
 impl Field {
-    /// The descriptor of the first of these fields, which is taken away.
+    /// The descriptor of the first field in `rest`, which is removed from there.
+    ///
+    /// # Panics
+    /// At compile time, if `rest` is empty.
     #[doc(hidden)]
     pub const fn first_of(rest: &mut &[FieldInfo]) -> Self {
         let [info, others @ ..] = *rest else { panic!("a field has no description") };
