@@ -89,7 +89,7 @@ fn a_capture_that_cannot_be_written_is_refused() {
         return;
     }
     refuse("none/x.pcapng", &["cannot write the capture", "none/x.pcapng"]);
-    refuse("/dev/null", &["cannot write the capture", "no file"]);
+    refuse("/dev/null", &["cannot write the capture", "not a file"]);
 }
 
 #[test]

@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What `.ci/run` builds by one command. Cargo chooses features for all packages of a command together, so a command
+/// The packages of the judge and of what it judges. Cargo chooses features for all packages of a command together, so a command
 /// with fewer of them would compile what they share anew.
 const PACKAGES: [&str; 3] = ["bareverbs-tests", "bareverbs-tools", "bareverbs-preload"];
+/// The variable that says that everything beside this program was built with it. `.ci/run` sets it: its build has the features of the whole
+/// workspace, and cargo would compile the packages here once more without them.
+const AS_BUILT: &str = "BAREVERBS_AS_BUILT";
 /// How long a server may take to listen.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -32,19 +35,25 @@ pub fn build_example(name: &str) -> Result<PathBuf> {
 /// Builds `target` of these packages; cargo puts the result into `file`, beside this program.
 fn build_program(packages: &[&str], target: &[&str], file: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
-    let directory = own.parent().context("this program has no directory")?;
+    let program = own.parent().context("this program has no directory")?.join(file);
+    if std::env::var_os(AS_BUILT).is_none() {
+        run_cargo(packages, target).with_context(|| format!("{file} cannot be built"))?;
+    }
+    if !program.is_file() {
+        bail!("{} is missing although it was built", program.display());
+    }
+    Ok(program)
+}
+
+/// Runs cargo with this program's profile.
+fn run_cargo(packages: &[&str], target: &[&str]) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--quiet"]).args(packages.iter().flat_map(|package| ["-p", package]));
     command.args(target);
     command.args(if cfg!(debug_assertions) { None } else { Some("--release") });
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
-    process::output(&mut command).with_context(|| format!("{file} cannot be built"))?;
-    let program = directory.join(file);
-    if !program.is_file() {
-        bail!("{} is missing although it was built", program.display());
-    }
-    Ok(program)
+    process::output(&mut command).map(drop)
 }
 
 /// Runs `bareverbs serve` with a socket and more arguments until its owner is dropped. Its output goes to
