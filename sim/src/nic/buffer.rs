@@ -61,7 +61,7 @@ impl PagedBuffer {
     }
 
     /// Reads bytes from `offset` on.
-    pub(crate) fn read<M: HostMemory>(
+    pub(crate) fn read<M: HostMemory + ?Sized>(
         &self,
         memory: &mut M,
         mut offset: u64,
@@ -81,7 +81,7 @@ impl PagedBuffer {
     }
 
     /// Writes one queue entry. An entry never crosses a page: its size divides the page and its alignment.
-    pub(crate) fn write_entry<M: HostMemory>(
+    pub(crate) fn write_entry<M: HostMemory + ?Sized>(
         &self,
         memory: &mut M,
         offset: u64,

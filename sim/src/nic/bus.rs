@@ -16,7 +16,7 @@ use bareverbs_prm::numbering::{CqeOpcode, EventType};
 use bareverbs_prm::time::Time;
 
 /// The part of the device that a queue pair may use during one input.
-pub(crate) struct Bus<'a, M> {
+pub(crate) struct Bus<'a, M: ?Sized> {
     pub(crate) now: Time,
     pub(crate) memory: &'a mut M,
     pub(crate) config: &'a NicConfig,
@@ -24,7 +24,7 @@ pub(crate) struct Bus<'a, M> {
     pub(crate) shared: &'a mut SharedParts,
 }
 
-impl<M> Bus<'_, M> {
+impl<M: ?Sized> Bus<'_, M> {
     /// Reports an event to the observer, if there is one.
     #[inline]
     pub(crate) fn observe(&mut self, event: impl FnOnce() -> DeviceEvent) {
@@ -34,7 +34,7 @@ impl<M> Bus<'_, M> {
     }
 }
 
-impl<M: HostMemory> Bus<'_, M> {
+impl<M: HostMemory + ?Sized> Bus<'_, M> {
     /// Writes a completion; see [`CompletionQueues::post`].
     #[inline]
     pub(crate) fn complete(&mut self, cqn: Cqn, entry: &mut CompletionEntry, solicited: bool) {

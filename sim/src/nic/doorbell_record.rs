@@ -51,7 +51,7 @@ impl DoorbellRecord {
     }
 
     /// How many receives are posted.
-    pub(crate) fn read_receives<M: HostMemory>(&self, memory: &mut M) -> Result<Posted, DmaFault> {
+    pub(crate) fn read_receives<M: HostMemory + ?Sized>(&self, memory: &mut M) -> Result<Posted, DmaFault> {
         let (record, reserved_clear) = self.read_half(memory, RECEIVE_HALF)?;
         Ok(Posted { counter: record.receive_counter(), reserved_clear })
     }
@@ -59,7 +59,7 @@ impl DoorbellRecord {
     /// Reads only one half, since software may write the other at the same time. Also returns whether the
     /// bits above its counter are zero.
     #[inline]
-    fn read_half<M: HostMemory>(
+    fn read_half<M: HostMemory + ?Sized>(
         &self,
         memory: &mut M,
         at: usize,

@@ -63,7 +63,7 @@ impl EventQueue {
     }
 
     /// Writes an entry; the caller then fires if the queue is armed. Returns `false` if the entry was lost.
-    fn push<M: HostMemory>(&mut self, memory: &mut M, entry: &mut EventEntry) -> bool {
+    fn push<M: HostMemory + ?Sized>(&mut self, memory: &mut M, entry: &mut EventEntry) -> bool {
         let size_log = u32::from(self.context.log_eq_size());
         if self.failed || self.is_full() {
             self.failed = true;
@@ -110,7 +110,12 @@ impl EventQueues {
     }
 
     /// Writes an event into a given queue.
-    pub(crate) fn post_to<M: HostMemory>(&mut self, memory: &mut M, eqn: Eqn, mut entry: EventEntry) {
+    pub(crate) fn post_to<M: HostMemory + ?Sized>(
+        &mut self,
+        memory: &mut M,
+        eqn: Eqn,
+        mut entry: EventEntry,
+    ) {
         let queue = self.queues.get_mut(eqn.value());
         match queue.and_then(|queue| queue.push(memory, &mut entry).then_some(queue)) {
             Some(queue) => queue.fire_if_armed(&mut self.interrupts),
@@ -119,7 +124,7 @@ impl EventQueues {
     }
 
     /// Writes an event into the queue that subscribed to its type. Without a subscriber nothing is lost.
-    pub(crate) fn post<M: HostMemory, D: IntoBytes + Immutable>(
+    pub(crate) fn post<M: HostMemory + ?Sized, D: IntoBytes + Immutable>(
         &mut self,
         memory: &mut M,
         kind: EventType,

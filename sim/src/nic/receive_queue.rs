@@ -81,7 +81,7 @@ impl ReceiveQueue {
     }
 
     /// Receives that are posted and not taken, read from the record now.
-    pub(crate) fn available<M: HostMemory>(&mut self, memory: &mut M) -> u16 {
+    pub(crate) fn available<M: HostMemory + ?Sized>(&mut self, memory: &mut M) -> u16 {
         // A record that cannot be read or is inconsistent is reported when the next receive is taken.
         let _ = self.read_record(memory, false);
         self.posted.wrapping_sub(self.taken)
@@ -107,11 +107,11 @@ impl ReceiveQueue {
     }
 
     /// Reads how many receives are posted, but only once all known ones are taken.
-    fn look<M: HostMemory>(&mut self, memory: &mut M, strict: bool) -> Result<(), WorkFault> {
+    fn look<M: HostMemory + ?Sized>(&mut self, memory: &mut M, strict: bool) -> Result<(), WorkFault> {
         if self.posted == self.taken { self.read_record(memory, strict) } else { Ok(()) }
     }
 
-    fn read_record<M: HostMemory>(&mut self, memory: &mut M, strict: bool) -> Result<(), WorkFault> {
+    fn read_record<M: HostMemory + ?Sized>(&mut self, memory: &mut M, strict: bool) -> Result<(), WorkFault> {
         let posted = self.record.read_receives(memory).map_err(|_| wqe::FETCH)?;
         if strict && !posted.reserved_clear {
             return Err(wqe::RESERVED);
@@ -163,7 +163,7 @@ impl ReceiveQueue {
     }
 
     /// Takes the next posted receive without reading it, for flushing, and returns its counter.
-    pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<u16> {
+    pub(crate) fn skip<M: HostMemory + ?Sized>(&mut self, memory: &mut M) -> Option<u16> {
         self.look(memory, false).ok()?;
         if self.posted == self.taken {
             return None;

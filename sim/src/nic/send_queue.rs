@@ -379,7 +379,7 @@ impl SendQueue {
     }
 
     /// Takes the next posted WQE without fetching it, for flushing; see [`WorkQueue::skip`].
-    pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<WqeName> {
+    pub(crate) fn skip<M: HostMemory + ?Sized>(&mut self, memory: &mut M) -> Option<WqeName> {
         self.queue.skip(memory)
     }
 

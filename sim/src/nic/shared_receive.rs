@@ -162,7 +162,7 @@ impl SharedReceiveQueue {
     }
 
     /// Whether fewer entries are posted than the limit. If so, disarms the limit.
-    fn takes_limit<M: HostMemory>(&mut self, memory: &mut M) -> bool {
+    fn takes_limit<M: HostMemory + ?Sized>(&mut self, memory: &mut M) -> bool {
         let reached =
             self.limit > 0 && self.state == SharedState::Ready && self.queue.available(memory) < self.limit;
         if reached {
@@ -173,7 +173,7 @@ impl SharedReceiveQueue {
 
     /// The event that software is owed: that the queue broke (once), or that few receives are left (if a
     /// limit is set, once until it is set again; IBTA v1.4 §10.2.9.1).
-    pub(crate) fn take_event<M: HostMemory>(&mut self, memory: &mut M) -> Option<EventType> {
+    pub(crate) fn take_event<M: HostMemory + ?Sized>(&mut self, memory: &mut M) -> Option<EventType> {
         if self.state == (SharedState::Failed { told: false }) {
             self.state = SharedState::Failed { told: true };
             Some(EventType::SrqCatasError)

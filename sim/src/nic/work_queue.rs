@@ -229,7 +229,7 @@ impl WorkQueue {
     }
 
     /// Reads from an offset of the ring, across its end if necessary. Called only if there is a ring.
-    pub(crate) fn read<M: HostMemory>(
+    pub(crate) fn read<M: HostMemory + ?Sized>(
         &self,
         memory: &mut M,
         offset: u32,
@@ -271,7 +271,7 @@ impl WorkQueue {
 
     /// Takes the next posted WQE without reading all of it, for flushing. A WQE with an invalid size ends the
     /// flush, because the start of the next one is unknown.
-    pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<WqeName> {
+    pub(crate) fn skip<M: HostMemory + ?Sized>(&mut self, memory: &mut M) -> Option<WqeName> {
         // Counters wrap, so after a flush the read-ahead could match a different WQE. Discard it.
         if !mutated("stale_read_ahead") {
             self.ahead.clear();

@@ -155,6 +155,7 @@ impl ConnectionRequester {
     }
 
     /// The next message that has ended, in order of submission.
+    #[inline]
     pub fn poll_completion(&mut self) -> Option<RequestCompletion> {
         both!(self, requester => requester.poll_completion())
     }

@@ -47,7 +47,7 @@ impl CompletionQueues {
     /// Writes an entry and raises the event for which the queue is armed. `solicited` is true for entries
     /// that trigger a queue armed for solicited completions: those with the bit, and all errors (IBTA v1.4
     /// §11.4.2.2).
-    pub(crate) fn post<M: HostMemory>(
+    pub(crate) fn post<M: HostMemory + ?Sized>(
         &mut self,
         memory: &mut M,
         events: &mut EventQueues,

@@ -137,7 +137,7 @@ impl CompletionQueue {
     }
 
     /// Reads software's consumer index from the doorbell record.
-    fn look_at_consumer<M: HostMemory>(&mut self, memory: &mut M) {
+    fn look_at_consumer<M: HostMemory + ?Sized>(&mut self, memory: &mut M) {
         let mut record = CompletionQueueRecord::new();
         if memory.read(self.record.address, record.as_mut_bytes()).is_ok() {
             self.consumer = record.consumer_index();
@@ -146,7 +146,7 @@ impl CompletionQueue {
 
     /// Whether there is room for `count` entries. Reads the doorbell record only if there is none according
     /// to the known consumer index.
-    pub(super) fn has_room<M: HostMemory>(&mut self, memory: &mut M, count: u32) -> bool {
+    pub(super) fn has_room<M: HostMemory + ?Sized>(&mut self, memory: &mut M, count: u32) -> bool {
         if self.used() + count <= self.size() || self.context.oi() {
             return true;
         }
@@ -155,7 +155,7 @@ impl CompletionQueue {
     }
 
     /// Writes an entry.
-    pub(super) fn push<M: HostMemory>(
+    pub(super) fn push<M: HostMemory + ?Sized>(
         &mut self,
         memory: &mut M,
         entry: &mut CompletionEntry,
@@ -180,7 +180,7 @@ impl CompletionQueue {
 
     /// Writes entry number `index`. In a stride of 128 bytes it is the second half; the first half is for
     /// scattered data, which this model never writes.
-    fn write<M: HostMemory>(
+    fn write<M: HostMemory + ?Sized>(
         &mut self,
         memory: &mut M,
         index: u32,
@@ -193,7 +193,7 @@ impl CompletionQueue {
 
     /// Writes 64 bytes at offset `within` of entry number `index`. In a collapsed queue (`cc`) all entries
     /// are the first one.
-    pub(super) fn write_half<M: HostMemory>(
+    pub(super) fn write_half<M: HostMemory + ?Sized>(
         &mut self,
         memory: &mut M,
         index: u32,
@@ -216,7 +216,7 @@ impl CompletionQueue {
     }
 
     /// Writes a run of at least two entries, its title last. The caller has checked that there is room.
-    pub(super) fn push_run<M: HostMemory>(
+    pub(super) fn push_run<M: HostMemory + ?Sized>(
         &mut self,
         memory: &mut M,
         run: &[Waiting],
@@ -249,7 +249,7 @@ impl CompletionQueue {
     }
 
     /// Raises the event of the queue and uses up its arming.
-    pub(super) fn raise<M: HostMemory>(&mut self, memory: &mut M, events: &mut EventQueues) {
+    pub(super) fn raise<M: HostMemory + ?Sized>(&mut self, memory: &mut M, events: &mut EventQueues) {
         self.armed = None;
         self.notified = self.producer;
         self.moderation.restart_count();
@@ -265,7 +265,7 @@ impl CompletionQueue {
     /// Switches to another buffer with the geometry in `context`. A final entry of its own marks the end of
     /// the old buffer and counts as an entry; software copies the unconsumed entries before it into the new
     /// buffer, one slot further on.
-    pub(crate) fn resize<M: HostMemory>(
+    pub(crate) fn resize<M: HostMemory + ?Sized>(
         &mut self,
         memory: &mut M,
         context: &CompletionQueueContext,

@@ -54,14 +54,14 @@ impl CompletionLog {
 }
 
 /// One queue, and what else changes when an entry is written to it.
-pub(super) struct Writer<'a, M> {
+pub(super) struct Writer<'a, M: ?Sized> {
     pub(super) queue: &'a mut CompletionQueue,
     pub(super) log: &'a mut CompletionLog,
     pub(super) events: &'a mut EventQueues,
     pub(super) memory: &'a mut M,
 }
 
-impl<M: HostMemory> Writer<'_, M> {
+impl<M: HostMemory + ?Sized> Writer<'_, M> {
     pub(super) fn post(mut self, entry: &mut CompletionEntry, solicited: bool) {
         if !self.queue.context.cqe_comp_en() || !self.wait_for_more(entry, solicited) {
             self.write(entry, solicited);

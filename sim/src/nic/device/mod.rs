@@ -327,7 +327,7 @@ impl Nic {
         self.tell_port(memory, change);
     }
 
-    pub(super) fn tell_port<M: HostMemory>(&mut self, memory: &mut M, change: PortChange) {
+    pub(super) fn tell_port<M: HostMemory + ?Sized>(&mut self, memory: &mut M, change: PortChange) {
         let mut data = PortEvent::new();
         data.set_port(1);
         self.shared.events.post(memory, EventType::PortChange, change.raw(), &data);

@@ -17,7 +17,7 @@ use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::time::Time;
 
 /// A device split into the parts that one input needs: its tables, the scheduler, and what a queue may use.
-pub(in crate::nic) struct DeviceParts<'a, M> {
+pub(in crate::nic) struct DeviceParts<'a, M: ?Sized> {
     pub(in crate::nic) queue_pairs: &'a mut Slab<QueuePair>,
     pub(in crate::nic) schedule: &'a mut TurnSchedule,
     pub(in crate::nic) ethernet: &'a mut EthernetObjects,
@@ -27,7 +27,11 @@ pub(in crate::nic) struct DeviceParts<'a, M> {
 
 impl Nic {
     #[inline]
-    pub(in crate::nic) fn parts<'a, M>(&'a mut self, now: Time, memory: &'a mut M) -> DeviceParts<'a, M> {
+    pub(in crate::nic) fn parts<'a, M: ?Sized>(
+        &'a mut self,
+        now: Time,
+        memory: &'a mut M,
+    ) -> DeviceParts<'a, M> {
         DeviceParts {
             queue_pairs: &mut self.queue_pairs,
             schedule: &mut self.schedule,
@@ -44,7 +48,7 @@ impl Nic {
     }
 
     /// Runs `act` on a queue pair and applies the effects; `None` if there is no such queue pair.
-    pub(in crate::nic) fn with_queue_pair<M: HostMemory>(
+    pub(in crate::nic) fn with_queue_pair<M: HostMemory + ?Sized>(
         &mut self,
         now: Time,
         memory: &mut M,

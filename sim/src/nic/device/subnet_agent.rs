@@ -39,7 +39,7 @@ impl Nic {
 
     /// The response to a request in a command. A directed route that would continue past this port also gets
     /// a response that says so, because a failed command would tell the host nothing.
-    pub(in crate::nic) fn answer_host<M: HostMemory>(
+    pub(in crate::nic) fn answer_host<M: HostMemory + ?Sized>(
         &mut self,
         memory: &mut M,
         mut request: SubnetPacket,
@@ -54,7 +54,11 @@ impl Nic {
     }
 
     /// Executes the request. The packet then holds the current attribute.
-    fn perform<M: HostMemory>(&mut self, memory: &mut M, packet: &mut SubnetPacket) -> Result<u16, u16> {
+    fn perform<M: HostMemory + ?Sized>(
+        &mut self,
+        memory: &mut M,
+        packet: &mut SubnetPacket,
+    ) -> Result<u16, u16> {
         if packet.class_version() != CLASS_VERSION {
             return Err(status::BAD_VERSION);
         }
@@ -103,7 +107,7 @@ impl Nic {
     }
 
     /// Sets the attribute. Returns whether clients must register again.
-    fn set<M: HostMemory>(&mut self, memory: &mut M, packet: &SubnetPacket) -> Result<bool, u16> {
+    fn set<M: HostMemory + ?Sized>(&mut self, memory: &mut M, packet: &SubnetPacket) -> Result<bool, u16> {
         let (number, modifier) = packet.attribute();
         match number {
             attribute::GUID_INFO => self.set_guids(memory, block(modifier)?, packet.data())?,
@@ -149,7 +153,12 @@ impl Nic {
     }
 
     /// Sets the additional GUIDs of the port; the first one is its own and stays (IBTA v1.4 §14.2.5.5).
-    fn set_guids<M: HostMemory>(&mut self, memory: &mut M, block: usize, data: &[u8]) -> Result<(), u16> {
+    fn set_guids<M: HostMemory + ?Sized>(
+        &mut self,
+        memory: &mut M,
+        block: usize,
+        data: &[u8],
+    ) -> Result<(), u16> {
         let prefix = self.gid_prefix().to_be_bytes();
         let entries = self.shared.port.addresses_mut().chunks_mut(GUIDS).nth(block).ok_or(status::INVALID)?;
         let mut changed = false;
@@ -212,7 +221,7 @@ impl Nic {
 
     /// Sets the fields of PortInfo that an SM may set: LID, LMC, the SM's own LID and SL, timeout, and the
     /// next state. If any of them is invalid, nothing changes.
-    fn set_port<M: HostMemory>(&mut self, memory: &mut M, requested: &PortInfo) -> Result<(), u16> {
+    fn set_port<M: HostMemory + ?Sized>(&mut self, memory: &mut M, requested: &PortInfo) -> Result<(), u16> {
         let (lid, lmc) = (requested.lid(), requested.lmc());
         // Links cannot be disabled here.
         if !matches!(requested.port_physical_state(), 0 | POLLING) {
@@ -268,7 +277,12 @@ impl Nic {
     }
 
     /// P_KeyTable (IBTA v1.4 §14.2.5.7).
-    fn set_keys<M: HostMemory>(&mut self, memory: &mut M, block: usize, data: &[u8]) -> Result<(), u16> {
+    fn set_keys<M: HostMemory + ?Sized>(
+        &mut self,
+        memory: &mut M,
+        block: usize,
+        data: &[u8],
+    ) -> Result<(), u16> {
         let keys =
             self.shared.port.partition_keys_mut().chunks_mut(KEYS).nth(block).ok_or(status::INVALID)?;
         let mut changed = false;

@@ -101,7 +101,7 @@ impl PacketReceiveQueue {
     }
 
     /// Flushes the posted receives of a stopped queue, if it was created with that option.
-    pub(crate) fn flush<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+    pub(crate) fn flush<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) {
         if !self.context.flush_in_error_en() {
             return;
         }

@@ -151,7 +151,7 @@ impl PacketSendQueue {
     }
 
     /// Flushes the posted WQEs of a stopped queue, if it was created with that option.
-    pub(crate) fn flush<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+    pub(crate) fn flush<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) {
         if !self.context.flush_in_error_en() {
             return;
         }

@@ -8,9 +8,9 @@ use bareverbs_prm::time::Time;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Input, output and context of one command.
-pub(crate) struct Call<'a, M> {
+pub(crate) struct Call<'a> {
     pub(crate) now: Time,
-    pub(crate) memory: &'a mut M,
+    pub(crate) memory: &'a mut dyn HostMemory,
     /// The bytes of the input, at least 16, without the list if that is in `list`.
     pub(crate) input: &'a [u8],
     /// The list of 64-bit words at the end of the input, for commands that may have a long one.
@@ -22,10 +22,10 @@ pub(crate) struct Call<'a, M> {
     pub(crate) output: Vec<u8>,
 }
 
-impl<'a, M: HostMemory> Call<'a, M> {
+impl<'a> Call<'a> {
     pub(crate) const fn new(
         now: Time,
-        memory: &'a mut M,
+        memory: &'a mut dyn HostMemory,
         input: &'a [u8],
         list: Vec<u64>,
         output_length: usize,

@@ -1,9 +1,9 @@
 //! QUERY_HCA_CAP and SET_HCA_CAP.
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::firmware_state::PAGE;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::caps::{QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn, SetHcaCapOut};
 use bareverbs_prm::numbering::CapabilityType;
 use zerocopy::IntoBytes;
@@ -16,9 +16,9 @@ fn kind(op_mod: u16) -> CapabilityType {
     u8::try_from(op_mod >> 1).map_or(CapabilityType::Unknown(0xff), CapabilityType::from_raw)
 }
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryHcaCapIn,
     output: &mut QueryHcaCapOut,
 ) -> Result<(), Refusal> {
@@ -31,9 +31,9 @@ pub(super) fn query<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn set<M: HostMemory>(
+pub(super) fn set(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &SetHcaCapIn,
     _: &mut SetHcaCapOut,
 ) -> Result<(), Refusal> {

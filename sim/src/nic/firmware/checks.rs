@@ -4,8 +4,8 @@ use super::call::Call;
 use super::user_context::SHARED_RESOURCE_UID;
 use crate::nic::firmware_state::SystemState;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic, strict};
-use bareverbs_prm::field::Layout;
+use crate::nic::{Nic, strict};
+use bareverbs_prm::field::{Layout, LayoutInfo};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 /// Device states in which a command is allowed.
@@ -30,17 +30,16 @@ impl Allowed {
 
 /// A handler of one command. It turns a typed input into a typed output, or refuses without changing
 /// anything.
-pub(super) type Handler<M, I, O> = fn(&mut Nic, &mut Call<'_, M>, &I, &mut O) -> Result<(), Refusal>;
+pub(super) type Handler<I, O> = fn(&mut Nic, &mut Call<'_>, &I, &mut O) -> Result<(), Refusal>;
 
 /// Runs a handler whose input must be at least as long as its layout.
-pub(super) fn run<M, I, O>(
+pub(super) fn run<I, O>(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     allowed: Allowed,
-    handler: Handler<M, I, O>,
+    handler: Handler<I, O>,
 ) -> Result<(), Refusal>
 where
-    M: HostMemory,
     I: Layout + FromBytes + IntoBytes + Immutable,
     O: Layout + FromZeros + IntoBytes + Immutable,
 {
@@ -55,15 +54,14 @@ pub(super) struct Shortest {
 }
 
 /// Runs a handler whose input needs at least `input` bytes and whose output has the usual minimum.
-pub(super) fn run_sized<M, I, O>(
+pub(super) fn run_sized<I, O>(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     allowed: Allowed,
     input: usize,
-    handler: Handler<M, I, O>,
+    handler: Handler<I, O>,
 ) -> Result<(), Refusal>
 where
-    M: HostMemory,
     I: Layout + FromBytes + IntoBytes + Immutable,
     O: Layout + FromZeros + IntoBytes + Immutable,
 {
@@ -73,18 +71,30 @@ where
 /// Checks state, lengths and reserved bits, then runs a handler. An input shorter than the newest layout is
 /// extended with zeros if it reaches the minimum, and output is truncated: older drivers send less and have
 /// less room.
-pub(super) fn run_grown<M, I, O>(
+pub(super) fn run_grown<I, O>(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     allowed: Allowed,
     shortest: Shortest,
-    handler: Handler<M, I, O>,
+    handler: Handler<I, O>,
 ) -> Result<(), Refusal>
 where
-    M: HostMemory,
     I: Layout + FromBytes + IntoBytes + Immutable,
     O: Layout + FromZeros + IntoBytes + Immutable,
 {
+    check_call(nic, call, allowed, shortest)?;
+    let mut input = I::new_zeroed();
+    let length = call.input.len().min(I::SIZE);
+    input.as_mut_bytes()[..length].copy_from_slice(&call.input[..length]);
+    check_input(nic, call, &I::INFO, input.as_bytes())?;
+    let mut output = O::new_zeroed();
+    handler(nic, call, &input, &mut output)?;
+    call.answer(output.as_bytes());
+    Ok(())
+}
+
+/// Checks what does not depend on the layouts. Like [`check_input`], this is compiled once and not for each command.
+fn check_call(nic: &Nic, call: &Call<'_>, allowed: Allowed, shortest: Shortest) -> Result<(), Refusal> {
     if !allowed.includes(nic.firmware.state) {
         return Err(syndrome::WRONG_STATE);
     }
@@ -94,18 +104,17 @@ where
     if call.output_length < shortest.output {
         return Err(syndrome::OUTPUT_TOO_SHORT);
     }
-    let mut input = I::new_zeroed();
-    let length = call.input.len().min(I::SIZE);
-    input.as_mut_bytes()[..length].copy_from_slice(&call.input[..length]);
-    if nic.config.strict && !strict::is_clear(&I::INFO, input.as_bytes(), call.open_part()) {
+    Ok(())
+}
+
+/// Checks the reserved bits of the input, and the user context that it names.
+fn check_input(nic: &Nic, call: &Call<'_>, layout: &LayoutInfo, input: &[u8]) -> Result<(), Refusal> {
+    if nic.config.strict && !strict::is_clear(layout, input, call.open_part()) {
         return Err(syndrome::RESERVED_NOT_CLEAR);
     }
-    if !has_user_context(nic, call.uid()) && I::INFO.fields.iter().any(|field| field.path == "uid") {
+    if !has_user_context(nic, call.uid()) && layout.fields.iter().any(|field| field.path == "uid") {
         return Err(syndrome::UID_UNKNOWN);
     }
-    let mut output = O::new_zeroed();
-    handler(nic, call, &input, &mut output)?;
-    call.answer(output.as_bytes());
     Ok(())
 }
 
@@ -126,7 +135,7 @@ const fn minimum_output<O: Layout>() -> usize {
 }
 
 /// Counts and refuses an unknown command.
-pub(super) fn refuse_unknown<M: HostMemory>(nic: &mut Nic, call: &Call<'_, M>) -> Result<(), Refusal> {
+pub(super) fn refuse_unknown(nic: &mut Nic, call: &Call<'_>) -> Result<(), Refusal> {
     let unknown = call.opcode();
     *nic.firmware.unknown.entry(unknown.raw()).or_default() += 1;
     Err(Refusal::unknown_opcode(unknown))

@@ -2,10 +2,10 @@
 
 use super::call::Call;
 use super::umem::{BufferPlace, UmemPlace, queue_buffer, record};
+use crate::nic::Nic;
 use crate::nic::completion::{CompletionQueue, ResizeRefusal, stride};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::Need;
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::cq::{
     CreateCqIn, CreateCqOut, DestroyCqIn, DestroyCqOut, ModifyCqIn, ModifyCqOut, QueryCqIn, QueryCqOut,
 };
@@ -32,9 +32,9 @@ const LARGEST_MINI_FORMAT: u8 = 1;
 /// `cq_period_mode`: the period begins with an event, or with a completion.
 const LARGEST_PERIOD_MODE: u8 = 1;
 
-pub(super) fn create<M: HostMemory>(
+pub(super) fn create(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateCqIn,
     output: &mut CreateCqOut,
 ) -> Result<(), Refusal> {
@@ -87,9 +87,9 @@ fn check_period_mode(context: &CompletionQueueContext) -> Result<(), Refusal> {
     if context.cq_period_mode() > LARGEST_PERIOD_MODE { Err(syndrome::CQ_FEATURE) } else { Ok(()) }
 }
 
-pub(super) fn destroy<M: HostMemory>(
+pub(super) fn destroy(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyCqIn,
     _: &mut DestroyCqOut,
 ) -> Result<(), Refusal> {
@@ -103,9 +103,9 @@ pub(super) fn destroy<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryCqIn,
     output: &mut QueryCqOut,
 ) -> Result<(), Refusal> {
@@ -115,9 +115,9 @@ pub(super) fn query<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn modify<M: HostMemory>(
+pub(super) fn modify(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ModifyCqIn,
     _: &mut ModifyCqOut,
 ) -> Result<(), Refusal> {
@@ -164,7 +164,7 @@ fn modify_fields(nic: &mut Nic, input: &ModifyCqIn) -> Result<(), Refusal> {
 
 /// Switches the queue to another buffer. `modify_field_select` must select the size; page size and offset are
 /// included.
-fn resize<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, input: &ModifyCqIn) -> Result<(), Refusal> {
+fn resize(nic: &mut Nic, call: &mut Call<'_>, input: &ModifyCqIn) -> Result<(), Refusal> {
     let select = input.modify_field_select_resize_field_select_modify_field_select_modify_field_select();
     let requested = input.cq_context();
     let queue = nic.shared.completions.queues.get(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;

@@ -1,18 +1,18 @@
 //! QUERY_CONG_STATISTICS, QUERY_CONG_STATUS.
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::ethernet::traffic::PRIORITIES;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::congestion::{
     NOTIFICATION_POINT, QueryCongStatisticsIn, QueryCongStatisticsOut, QueryCongStatusIn, QueryCongStatusOut,
     REACTION_POINT,
 };
 
 /// No flow is ever slowed down here, so there is none to report.
-pub(super) fn query_statistics<M: HostMemory>(
+pub(super) fn query_statistics(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryCongStatisticsIn,
     output: &mut QueryCongStatisticsOut,
 ) -> Result<(), Refusal> {
@@ -35,9 +35,9 @@ pub(super) fn query_statistics<M: HostMemory>(
 
 /// One switch controls all priorities. On Ethernet, marked packets are always answered; InfiniBand has a
 /// different kind of mark.
-pub(super) fn query_status<M: HostMemory>(
+pub(super) fn query_status(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryCongStatusIn,
     output: &mut QueryCongStatusOut,
 ) -> Result<(), Refusal> {

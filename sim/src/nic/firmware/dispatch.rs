@@ -9,7 +9,7 @@ use super::{
     transition, umem, user_context,
 };
 use crate::nic::syndrome::Refusal;
-use crate::nic::{CommandRecord, HostMemory, Nic};
+use crate::nic::{CommandRecord, Nic};
 use bareverbs_prm::command::entry::CommandHeaderOut;
 use bareverbs_prm::command::qp::InitToInitQpIn;
 use bareverbs_prm::numbering::CommandOpcode as Op;
@@ -21,7 +21,7 @@ const SPECIAL_CONTEXTS: Shortest = Shortest { input: 16, output: 16 };
 
 /// Passes a command to its handler, and refuses unknown commands.
 #[rustfmt::skip]
-fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+fn dispatch(nic: &mut Nic, call: &mut Call<'_>) -> Result<(), Refusal> {
     match call.opcode() {
         Op::EnableHca => run(nic, call, Disabled, system::enable),
         Op::DisableHca => run(nic, call, Enabled, system::disable),
@@ -86,7 +86,7 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
 
 /// Commands that move a queue pair to another state.
 #[rustfmt::skip]
-fn dispatch_transition<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+fn dispatch_transition(nic: &mut Nic, call: &mut Call<'_>) -> Result<(), Refusal> {
     match call.opcode() {
         Op::ResetToInitQp => run(nic, call, Initialized, transition::reset_to_init),
         Op::InitToInitQp => run_sized(nic, call, Initialized, InitToInitQpIn::SHORT, transition::init_to_init),
@@ -104,7 +104,7 @@ fn dispatch_transition<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> 
 }
 
 /// Commands about shared receive queues: XRC domains, receive memory pools, and shared receive queues of XRC.
-fn dispatch_shared_receive<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+fn dispatch_shared_receive(nic: &mut Nic, call: &mut Call<'_>) -> Result<(), Refusal> {
     match call.opcode() {
         Op::AllocXrcd => run(nic, call, Initialized, shared_receive::alloc_xrcd),
         Op::DeallocXrcd => run(nic, call, Initialized, shared_receive::dealloc_xrcd),
@@ -121,7 +121,7 @@ fn dispatch_shared_receive<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>)
 }
 
 /// Commands about user memory and, on a device that has them, user contexts.
-fn dispatch_user<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+fn dispatch_user(nic: &mut Nic, call: &mut Call<'_>) -> Result<(), Refusal> {
     match call.opcode() {
         Op::CreateUmem => run(nic, call, Initialized, umem::create),
         Op::DestroyUmem => run(nic, call, Initialized, umem::destroy),
@@ -132,7 +132,7 @@ fn dispatch_user<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result
 }
 
 /// Commands that exist only on a function of a multi-function card.
-fn dispatch_card<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+fn dispatch_card(nic: &mut Nic, call: &mut Call<'_>) -> Result<(), Refusal> {
     match call.opcode() {
         Op::AllowOtherVhcaAccess => run(nic, call, Allowed::Initialized, general_object::allow),
         Op::CreateGeneralObject => run(nic, call, Allowed::Initialized, general_object::create),
@@ -143,7 +143,7 @@ fn dispatch_card<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result
 }
 
 /// Runs a command and returns the bytes of its output.
-pub(super) fn execute<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Vec<u8> {
+pub(super) fn execute(nic: &mut Nic, call: &mut Call<'_>) -> Vec<u8> {
     nic.shared.counters.commands += 1;
     if let Err(refusal) = dispatch(nic, call) {
         nic.shared.counters.commands_refused += 1;
@@ -156,7 +156,7 @@ pub(super) fn execute<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> V
     core::mem::take(&mut call.output)
 }
 
-fn record<M: HostMemory>(call: &Call<'_, M>) -> CommandRecord {
+fn record(call: &Call<'_>) -> CommandRecord {
     let header =
         CommandHeaderOut::read_from_prefix(&call.output).map(|(header, _)| header).unwrap_or_default();
     CommandRecord {

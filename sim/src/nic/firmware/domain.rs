@@ -1,15 +1,15 @@
 //! Protection domains and user access regions.
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut, DeallocPdIn, DeallocPdOut};
 use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut, DeallocUarIn, DeallocUarOut};
 use bareverbs_prm::ids::{Pdn, UarIndex};
 
-pub(super) fn alloc_pd<M: HostMemory>(
+pub(super) fn alloc_pd(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     _: &AllocPdIn,
     output: &mut AllocPdOut,
 ) -> Result<(), Refusal> {
@@ -21,9 +21,9 @@ pub(super) fn alloc_pd<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn dealloc_pd<M: HostMemory>(
+pub(super) fn dealloc_pd(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DeallocPdIn,
     _: &mut DeallocPdOut,
 ) -> Result<(), Refusal> {
@@ -41,9 +41,9 @@ pub(super) fn dealloc_pd<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn alloc_uar<M: HostMemory>(
+pub(super) fn alloc_uar(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     _: &AllocUarIn,
     output: &mut AllocUarOut,
 ) -> Result<(), Refusal> {
@@ -55,9 +55,9 @@ pub(super) fn alloc_uar<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn dealloc_uar<M: HostMemory>(
+pub(super) fn dealloc_uar(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DeallocUarIn,
     _: &mut DeallocUarOut,
 ) -> Result<(), Refusal> {

@@ -24,13 +24,15 @@ const LONGEST: u32 = (1 << 27) + 4096;
 const WORDS_A_PIECE: usize = 256;
 
 /// Handles the command doorbell: processes every slot whose bit is set, lowest first.
-pub(in crate::nic) fn ring<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M, vector: u32) {
+#[cold]
+pub(in crate::nic) fn ring(nic: &mut Nic, now: Time, memory: &mut dyn HostMemory, vector: u32) {
     nic.firmware.rung |= vector;
     work_off(nic, now, memory);
 }
 
 /// Processes slots for one turn. If work is left, even within a long command, an alarm starts the next turn.
-pub(in crate::nic) fn work_off<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M) {
+#[cold]
+pub(in crate::nic) fn work_off(nic: &mut Nic, now: Time, memory: &mut dyn HostMemory) {
     nic.shared.mkeys.budget().begin_turn();
     while nic.firmware.has_commands() && !nic.shared.mkeys.budget().is_spent() {
         let Some(command) = nic.firmware.pending.take().or_else(|| take_slot(nic, memory)) else {
@@ -44,7 +46,7 @@ pub(in crate::nic) fn work_off<M: HostMemory>(nic: &mut Nic, now: Time, memory: 
 }
 
 /// The command in the lowest slot whose doorbell was rung, if the device owns that slot.
-fn take_slot<M: HostMemory>(nic: &mut Nic, memory: &mut M) -> Option<Box<PendingCommand>> {
+fn take_slot(nic: &mut Nic, memory: &mut dyn HostMemory) -> Option<Box<PendingCommand>> {
     let slot = nic.firmware.rung.trailing_zeros();
     nic.firmware.rung &= nic.firmware.rung.wrapping_sub(1);
     let Some(queue) = nic.firmware.queue else {
@@ -68,10 +70,10 @@ fn take_slot<M: HostMemory>(nic: &mut Nic, memory: &mut M) -> Option<Box<Pending
 }
 
 /// Continues a command. Returns it if the turn ends before all its blocks have been read.
-fn go_on<M: HostMemory>(
+fn go_on(
     nic: &mut Nic,
     now: Time,
-    memory: &mut M,
+    memory: &mut dyn HostMemory,
     mut command: Box<PendingCommand>,
 ) -> Option<Box<PendingCommand>> {
     let outcome = match collect(nic, memory, &mut command) {
@@ -85,9 +87,9 @@ fn go_on<M: HostMemory>(
 }
 
 /// Checks an entry and follows both chains of its blocks. Returns whether both are complete.
-fn collect<M: HostMemory>(
+fn collect(
     nic: &Nic,
-    memory: &mut M,
+    memory: &mut dyn HostMemory,
     command: &mut PendingCommand,
 ) -> Result<bool, DeliveryStatus> {
     if command.input.is_empty() {
@@ -99,10 +101,10 @@ fn collect<M: HostMemory>(
 }
 
 /// Runs a command whose blocks are complete, and writes its output.
-fn run<M: HostMemory>(
+fn run(
     nic: &mut Nic,
     now: Time,
-    memory: &mut M,
+    memory: &mut dyn HostMemory,
     command: &mut PendingCommand,
 ) -> Result<[u8; INLINE], DeliveryStatus> {
     let CommandInput { bytes, list, .. } = core::mem::take(&mut command.input);
@@ -142,8 +144,8 @@ fn check_entry(nic: &Nic, entry: &CommandQueueEntry) -> Result<(), DeliveryStatu
 }
 
 /// Writes the output: first the blocks, then the inline part.
-fn write_output<M: HostMemory>(
-    memory: &mut M,
+fn write_output(
+    memory: &mut dyn HostMemory,
     command: &PendingCommand,
     output: &[u8],
     checksums: bool,
@@ -162,9 +164,9 @@ fn write_output<M: HostMemory>(
 }
 
 /// Returns the entry to software. The byte with status and owner is written last.
-fn finish<M: HostMemory>(
+fn finish(
     nic: &mut Nic,
-    memory: &mut M,
+    memory: &mut dyn HostMemory,
     command: &PendingCommand,
     outcome: Result<[u8; INLINE], DeliveryStatus>,
 ) {
@@ -186,7 +188,7 @@ fn finish<M: HostMemory>(
     }
 }
 
-fn notify<M: HostMemory>(nic: &mut Nic, memory: &mut M, before: Option<Eqn>, slot: u32) {
+fn notify(nic: &mut Nic, memory: &mut dyn HostMemory, before: Option<Eqn>, slot: u32) {
     let Some(eqn) = before.filter(|&eqn| nic.shared.events.subscriber(EventType::Cmd) == Some(eqn)) else {
         return;
     };

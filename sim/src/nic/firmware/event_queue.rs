@@ -2,17 +2,17 @@
 
 use super::call::Call;
 use super::umem::paged_buffer;
+use crate::nic::Nic;
 use crate::nic::event::EventQueue;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::eq::{CreateEqIn, CreateEqOut, DestroyEqIn, DestroyEqOut, QueryEqIn, QueryEqOut};
 use bareverbs_prm::eqe::EQE_SIZE;
 use bareverbs_prm::ids::Eqn;
 use zerocopy::IntoBytes;
 
-pub(super) fn create<M: HostMemory>(
+pub(super) fn create(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateEqIn,
     output: &mut CreateEqOut,
 ) -> Result<(), Refusal> {
@@ -36,9 +36,9 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn destroy<M: HostMemory>(
+pub(super) fn destroy(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyEqIn,
     _: &mut DestroyEqOut,
 ) -> Result<(), Refusal> {
@@ -52,9 +52,9 @@ pub(super) fn destroy<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryEqIn,
     output: &mut QueryEqOut,
 ) -> Result<(), Refusal> {

@@ -5,10 +5,10 @@
 //! objects.
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::card::{AccessKey, CardState};
 use crate::nic::mkey::{SharedKey, access_mode};
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::general_object::{
     AliasContext, AliasOut, AllowOtherVhcaAccessIn, AllowOtherVhcaAccessOut, CreateAliasIn, GeneralObjectIn,
     GeneralObjectOut, OBJECT_TYPE_MKEY,
@@ -32,9 +32,9 @@ fn card(nic: &mut Nic) -> Result<&mut CardState, Refusal> {
 }
 
 /// Permits other functions that know the access key to create aliases of a memory key.
-pub(super) fn allow<M: HostMemory>(
+pub(super) fn allow(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &AllowOtherVhcaAccessIn,
     _: &mut AllowOtherVhcaAccessOut,
 ) -> Result<(), Refusal> {
@@ -63,9 +63,9 @@ fn check_shareable(nic: &Nic, index: u32) -> Result<(), Refusal> {
 }
 
 /// Creates an alias of another function's memory key. Its number is the index of a memory key with variant 0.
-pub(super) fn create<M: HostMemory>(
+pub(super) fn create(
     nic: &mut Nic,
-    _: &mut Call<'_, M>,
+    _: &mut Call<'_>,
     input: &CreateAliasIn,
     output: &mut AliasOut,
 ) -> Result<(), Refusal> {
@@ -84,9 +84,9 @@ pub(super) fn create<M: HostMemory>(
     describe(nic, target, output.alias_mut())
 }
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    _: &mut Call<'_, M>,
+    _: &mut Call<'_>,
     input: &GeneralObjectIn,
     output: &mut AliasOut,
 ) -> Result<(), Refusal> {
@@ -96,9 +96,9 @@ pub(super) fn query<M: HostMemory>(
     describe(nic, target, output.alias_mut())
 }
 
-pub(super) fn destroy<M: HostMemory>(
+pub(super) fn destroy(
     nic: &mut Nic,
-    _: &mut Call<'_, M>,
+    _: &mut Call<'_>,
     input: &GeneralObjectIn,
     _: &mut GeneralObjectOut,
 ) -> Result<(), Refusal> {

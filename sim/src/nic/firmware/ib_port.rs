@@ -3,7 +3,7 @@
 use super::call::Call;
 use crate::nic::ethernet::traffic::{Count, PortTraffic};
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, LinkLayer, Nic};
+use crate::nic::{LinkLayer, Nic};
 use bareverbs_prm::command::ib_port::{
     HcaVportContext, ModifyHcaVportContextIn, ModifyHcaVportContextOut, QueryHcaVportContextIn,
     QueryHcaVportContextOut, QueryHcaVportGidIn, QueryHcaVportGidOut, QueryHcaVportPkeyIn,
@@ -31,9 +31,9 @@ fn check_vport(other: bool, port: u8, vport: u16) -> Result<(), Refusal> {
     if other || port > 1 || vport != 0 { Err(syndrome::VPORT_UNKNOWN) } else { Ok(()) }
 }
 
-pub(super) fn query_context<M: HostMemory>(
+pub(super) fn query_context(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryHcaVportContextIn,
     output: &mut QueryHcaVportContextOut,
 ) -> Result<(), Refusal> {
@@ -53,9 +53,9 @@ fn shown_context(nic: &Nic) -> HcaVportContext {
     context
 }
 
-pub(super) fn modify_context<M: HostMemory>(
+pub(super) fn modify_context(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ModifyHcaVportContextIn,
     _: &mut ModifyHcaVportContextOut,
 ) -> Result<(), Refusal> {
@@ -92,9 +92,9 @@ fn select<T, const N: usize>(
     Ok(chosen.iter().flat_map(bytes).collect())
 }
 
-pub(super) fn query_gid<M: HostMemory>(
+pub(super) fn query_gid(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryHcaVportGidIn,
     output: &mut QueryHcaVportGidOut,
 ) -> Result<(), Refusal> {
@@ -106,9 +106,9 @@ pub(super) fn query_gid<M: HostMemory>(
 }
 
 /// The P_Key table, for ports of both link layers.
-pub(super) fn query_pkey<M: HostMemory>(
+pub(super) fn query_pkey(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryHcaVportPkeyIn,
     _: &mut QueryHcaVportPkeyOut,
 ) -> Result<(), Refusal> {
@@ -120,9 +120,9 @@ pub(super) fn query_pkey<M: HostMemory>(
 }
 
 /// `op_mod` 0: counters since the device's counters were reset. Clearing them is not offered.
-pub(super) fn query_counters<M: HostMemory>(
+pub(super) fn query_counters(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryVportCounterIn,
     output: &mut QueryVportCounterOut,
 ) -> Result<(), Refusal> {

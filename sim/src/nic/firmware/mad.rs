@@ -7,8 +7,8 @@
 //! no response.
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use crate::wire::management::{MadHeader, Method, SIZE, SubnetPacket, class, status};
 use bareverbs_prm::command::mad::{MadIfcIn, MadIfcOut};
 
@@ -16,9 +16,9 @@ use bareverbs_prm::command::mad::{MadIfcIn, MadIfcOut};
 /// because keys protect nothing and there is one view.
 const FLAGS: u16 = 0x7;
 
-pub(super) fn ask<M: HostMemory>(
+pub(super) fn ask(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &MadIfcIn,
     output: &mut MadIfcOut,
 ) -> Result<(), Refusal> {

@@ -16,8 +16,8 @@ const BLOCK_COST: u32 = 8;
 /// Reads the input: 16 bytes inline, the rest from the chain. Its length decides how many blocks are read,
 /// because drivers chain more blocks than a message needs. Returns whether the input is complete; otherwise
 /// the turn is over.
-pub(super) fn read_input<M: HostMemory>(
-    memory: &mut M,
+pub(super) fn read_input(
+    memory: &mut dyn HostMemory,
     command: &mut PendingCommand,
     checksums: bool,
     budget: &WorkBudget,
@@ -43,8 +43,8 @@ pub(super) fn read_input<M: HostMemory>(
 
 /// Collects the addresses of the blocks that the output may need. Returns whether all are found; otherwise
 /// the turn is over.
-pub(super) fn find_output<M: HostMemory>(
-    memory: &mut M,
+pub(super) fn find_output(
+    memory: &mut dyn HostMemory,
     command: &mut PendingCommand,
     checksums: bool,
     budget: &WorkBudget,
@@ -95,8 +95,8 @@ impl ChainError {
 }
 
 /// The next block of a chain, and its address.
-fn follow<M: HostMemory>(
-    memory: &mut M,
+fn follow(
+    memory: &mut dyn HostMemory,
     chain: &mut MailboxChain,
     token: u8,
     checksums: bool,
@@ -142,7 +142,7 @@ pub(super) fn fold(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum ^ byte)
 }
 
-pub(super) fn sign_block<M: HostMemory>(memory: &mut M, address: u64) -> Result<(), crate::nic::DmaFault> {
+pub(super) fn sign_block(memory: &mut dyn HostMemory, address: u64) -> Result<(), crate::nic::DmaFault> {
     let mut block = CommandMailbox::new();
     memory.read(address, block.as_mut_bytes())?;
     block.set_ctrl_signature(0).set_signature(0);

@@ -2,10 +2,10 @@
 
 use super::call::Call;
 use super::umem::{UmemPlace, umem_pages};
+use crate::nic::Nic;
 use crate::nic::mkey::{MemoryKey, RESERVED_LKEY, access_mode};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::PageRun;
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::hca::{QuerySpecialContextsIn, QuerySpecialContextsOut};
 use bareverbs_prm::command::mkey::{
     CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, DestroyMkeyOut, QueryMkeyIn, QueryMkeyOut,
@@ -17,9 +17,9 @@ use bareverbs_prm::numbering::MkeyAccessMode;
 /// The smallest pages of a key, in bytes.
 const SMALL_PAGE: u64 = 4096;
 
-pub(super) fn create<M: HostMemory>(
+pub(super) fn create(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateMkeyIn,
     output: &mut CreateMkeyOut,
 ) -> Result<(), Refusal> {
@@ -120,11 +120,7 @@ fn check_page_size(context: &MkeyContext) -> Result<(), Refusal> {
 
 /// MTT mode: a key in use has an entry for each of its pages. A free key has as many as the input says,
 /// usually none whatever its length, because work requests bring them later.
-fn page_list<M: HostMemory>(
-    call: &mut Call<'_, M>,
-    input: &CreateMkeyIn,
-    context: &MkeyContext,
-) -> Result<Vec<u64>, Refusal> {
+fn page_list(call: &mut Call<'_>, input: &CreateMkeyIn, context: &MkeyContext) -> Result<Vec<u64>, Refusal> {
     if context.length64() {
         return Err(syndrome::MKEY_LENGTH64);
     }
@@ -148,11 +144,7 @@ fn page_list<M: HostMemory>(
 
 /// KLM and KSM modes: the input names some of the other keys, and work requests bring or replace them later.
 /// The keys are looked up when they are used.
-fn key_list<M: HostMemory>(
-    call: &mut Call<'_, M>,
-    input: &CreateMkeyIn,
-    context: &MkeyContext,
-) -> Result<Vec<u64>, Refusal> {
+fn key_list(call: &mut Call<'_>, input: &CreateMkeyIn, context: &MkeyContext) -> Result<Vec<u64>, Refusal> {
     check_range(context)?;
     let given = input.translations_octword_actual_size();
     if given > context.translations_octword_size() {
@@ -168,9 +160,9 @@ fn pages(context: &MkeyContext, log_page: u8) -> u64 {
     (end >> log_page) - (context.start_addr() >> log_page) + 1
 }
 
-pub(super) fn destroy<M: HostMemory>(
+pub(super) fn destroy(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyMkeyIn,
     _: &mut DestroyMkeyOut,
 ) -> Result<(), Refusal> {
@@ -190,9 +182,9 @@ fn own(nic: &Nic, index: u32) -> Result<&MemoryKey, Refusal> {
 
 /// Returns the context, without translation entries: the output only has room for two of them.
 /// QUERY_SPECIAL_CONTEXTS: the reserved local key. The other keys of the output belong to capabilities that are not offered.
-pub(super) fn query_special<M: HostMemory>(
+pub(super) fn query_special(
     _: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     _: &QuerySpecialContextsIn,
     output: &mut QuerySpecialContextsOut,
 ) -> Result<(), Refusal> {
@@ -201,9 +193,9 @@ pub(super) fn query_special<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryMkeyIn,
     output: &mut QueryMkeyOut,
 ) -> Result<(), Refusal> {

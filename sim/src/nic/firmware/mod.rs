@@ -4,6 +4,9 @@
 //! `entry` moves bytes between the command queue and a `Call`; `dispatch` selects the handler and the device states it
 //! is allowed in; `checks` validates every input; the other modules each handle one family of commands. A handler gets
 //! a typed input and fills a typed output; it never sees the queue.
+//!
+//! A command accesses host memory through `dyn HostMemory`. So the firmware is compiled once, in this crate, and not once more in
+//! each crate that brings a memory of its own. The data path stays generic.
 
 mod call;
 mod capabilities;

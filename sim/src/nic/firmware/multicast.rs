@@ -1,15 +1,15 @@
 //! ATTACH_TO_MCG and DETACH_FROM_MCG.
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::multicast::{AttachToMcgIn, AttachToMcgOut, DetachFromMcgIn, DetachFromMcgOut};
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::numbering::ServiceType;
 
-pub(super) fn attach<M: HostMemory>(
+pub(super) fn attach(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &AttachToMcgIn,
     _: &mut AttachToMcgOut,
 ) -> Result<(), Refusal> {
@@ -21,9 +21,9 @@ pub(super) fn attach<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn detach<M: HostMemory>(
+pub(super) fn detach(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DetachFromMcgIn,
     _: &mut DetachFromMcgOut,
 ) -> Result<(), Refusal> {
@@ -32,7 +32,7 @@ pub(super) fn detach<M: HostMemory>(
 }
 
 /// Checks that the queue pair takes datagrams and the GID is a multicast group.
-fn check<M: HostMemory>(nic: &Nic, call: &Call<'_, M>, qpn: Qpn, group: [u8; 16]) -> Result<Gid, Refusal> {
+fn check(nic: &Nic, call: &Call<'_>, qpn: Qpn, group: [u8; 16]) -> Result<Gid, Refusal> {
     call.expect_no_op_mod()?;
     let qp = nic.queue_pairs.get(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?;
     if qp.context.st() != ServiceType::Ud {

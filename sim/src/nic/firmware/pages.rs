@@ -1,15 +1,15 @@
 //! QUERY_PAGES and MANAGE_PAGES (PRM; Linux `drivers/net/ethernet/mellanox/mlx5/core/pagealloc.c`).
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::firmware_state::SystemState;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::pages::{ManagePagesIn, ManagePagesOut, QueryPagesIn, QueryPagesOut};
 use bareverbs_prm::numbering::{ManagePagesMode, QueryPagesStage};
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryPagesIn,
     output: &mut QueryPagesOut,
 ) -> Result<(), Refusal> {
@@ -19,9 +19,9 @@ pub(super) fn query<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn manage<M: HostMemory>(
+pub(super) fn manage(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ManagePagesIn,
     output: &mut ManagePagesOut,
 ) -> Result<(), Refusal> {
@@ -41,9 +41,9 @@ pub(super) fn manage<M: HostMemory>(
     }
 }
 
-fn take_back<M: HostMemory>(
+fn take_back(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     count: usize,
     output: &mut ManagePagesOut,
 ) -> Result<(), Refusal> {

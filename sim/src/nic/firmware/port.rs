@@ -2,8 +2,8 @@
 
 use super::call::Call;
 use super::ethernet::address_list;
+use crate::nic::Nic;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::port::{
     ModifyNicVportContextIn, ModifyNicVportContextOut, QueryNicVportContextIn, QueryNicVportContextOut,
     QueryRoceAddressIn, QueryRoceAddressOut, QueryVportStateIn, QueryVportStateOut, SetRoceAddressIn,
@@ -16,9 +16,9 @@ use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
 /// The last VLAN; 0xfff is reserved (IEEE 802.1Q).
 const LAST_VLAN: u16 = 0xffe;
 
-pub(super) fn set_roce_address<M: HostMemory>(
+pub(super) fn set_roce_address(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &SetRoceAddressIn,
     _: &mut SetRoceAddressOut,
 ) -> Result<(), Refusal> {
@@ -66,9 +66,9 @@ fn check_type(address: &RoceAddress) -> Result<(), Refusal> {
     if address.roce_l3_type() == expected { Ok(()) } else { Err(syndrome::ROCE_ADDRESS_TYPE) }
 }
 
-pub(super) fn query_roce_address<M: HostMemory>(
+pub(super) fn query_roce_address(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryRoceAddressIn,
     output: &mut QueryRoceAddressOut,
 ) -> Result<(), Refusal> {
@@ -90,9 +90,9 @@ fn check_vport(other: bool, number: u16) -> Result<(), Refusal> {
 }
 
 /// States: 0 down, 1 up.
-pub(super) fn query_vport_state<M: HostMemory>(
+pub(super) fn query_vport_state(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryVportStateIn,
     output: &mut QueryVportStateOut,
 ) -> Result<(), Refusal> {
@@ -102,9 +102,9 @@ pub(super) fn query_vport_state<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query_vport_context<M: HostMemory>(
+pub(super) fn query_vport_context(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryNicVportContextIn,
     output: &mut QueryNicVportContextOut,
 ) -> Result<(), Refusal> {
@@ -118,9 +118,9 @@ pub(super) fn query_vport_context<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn modify_vport_context<M: HostMemory>(
+pub(super) fn modify_vport_context(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ModifyNicVportContextIn,
     _: &mut ModifyNicVportContextOut,
 ) -> Result<(), Refusal> {

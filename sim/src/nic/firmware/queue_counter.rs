@@ -1,17 +1,17 @@
 //! ALLOC_Q_COUNTER, DEALLOC_Q_COUNTER, QUERY_Q_COUNTER.
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::queue_counters::CounterSet;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::queue_counter::{
     AllocQueueCounterIn, AllocQueueCounterOut, DeallocQueueCounterIn, DeallocQueueCounterOut,
     QueryQueueCounterIn, QueryQueueCounterOut,
 };
 
-pub(super) fn alloc<M: HostMemory>(
+pub(super) fn alloc(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     _: &AllocQueueCounterIn,
     output: &mut AllocQueueCounterOut,
 ) -> Result<(), Refusal> {
@@ -24,9 +24,9 @@ pub(super) fn alloc<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn dealloc<M: HostMemory>(
+pub(super) fn dealloc(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DeallocQueueCounterIn,
     _: &mut DeallocQueueCounterOut,
 ) -> Result<(), Refusal> {
@@ -40,9 +40,9 @@ pub(super) fn dealloc<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryQueueCounterIn,
     output: &mut QueryQueueCounterOut,
 ) -> Result<(), Refusal> {

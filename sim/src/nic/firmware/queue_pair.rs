@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::umem::{BufferPlace, UmemPlace, queue_buffer, record};
+use crate::nic::Nic;
 use crate::nic::doorbell_record::DoorbellRecord;
 use crate::nic::queue_counters::leave_counter_set;
 use crate::nic::queue_pair::{QueuePair, WorkQueueMemory, xrc_target_domain};
@@ -9,7 +10,6 @@ use crate::nic::receive_queue::{ReceiveGeometry, ReceiveQueue};
 use crate::nic::shared_receive::{ReceiveSource, SharedContext};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::Need;
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQpOut, QueryQpIn, QueryQpOut};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Qpn, Srqn};
@@ -21,9 +21,9 @@ const OWN_RECEIVE_QUEUE: u8 = 0;
 const SHARED_RECEIVE_QUEUE: u8 = 1;
 const NO_RECEIVE_QUEUE: u8 = 3;
 
-pub(super) fn create<M: HostMemory>(
+pub(super) fn create(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateQpIn,
     output: &mut CreateQpOut,
 ) -> Result<(), Refusal> {
@@ -183,9 +183,9 @@ fn count_users(nic: &mut Nic, context: &QueuePairContext, change: i32) {
 }
 
 /// Destroys a queue pair in any state; afterwards no completion and no event names its number.
-pub(super) fn destroy<M: HostMemory>(
+pub(super) fn destroy(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyQpIn,
     _: &mut DestroyQpOut,
 ) -> Result<(), Refusal> {
@@ -197,9 +197,9 @@ pub(super) fn destroy<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryQpIn,
     output: &mut QueryQpOut,
 ) -> Result<(), Refusal> {

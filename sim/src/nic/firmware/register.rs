@@ -5,7 +5,7 @@ use super::ethernet::port_register;
 use super::port_counters;
 use super::register_data::{bytes, check_port, read};
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, LinkLayer, Nic};
+use crate::nic::{LinkLayer, Nic};
 use bareverbs_prm::command::ethernet_port::PcamRegister;
 use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut, HostEndiannessRegister};
 use bareverbs_prm::command::ib_port::PvlcRegister;
@@ -27,9 +27,9 @@ const FIRST_PORT_REGISTER: u16 = 0x5000;
 const MINIMUM_MTU: u16 = 68;
 
 /// `op_mod`: 0 writes, 1 reads. A write returns the new contents of the register.
-pub(super) fn access<M: HostMemory>(
+pub(super) fn access(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &AccessRegisterIn,
     _: &mut AccessRegisterOut,
 ) -> Result<(), Refusal> {

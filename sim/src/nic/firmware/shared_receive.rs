@@ -2,12 +2,12 @@
 
 use super::call::Call;
 use super::umem::{BufferPlace, paged_buffer, queue_buffer, record, work_queue_record};
+use crate::nic::Nic;
 use crate::nic::queue_pair::QueuePair;
 use crate::nic::receive_queue::ReceiveGeometry;
 use crate::nic::shared_receive::{ReceiveSource, SharedContext, SharedReceiveQueue, SharedState};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::Need;
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::{
     AllocXrcdIn, AllocXrcdOut, ArmXrcSrqIn, ArmXrcSrqOut, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn,
     CreateXrcSrqOut, DeallocXrcdIn, DeallocXrcdOut, DestroyRmpIn, DestroyRmpOut, DestroyXrcSrqIn,
@@ -30,9 +30,9 @@ const XRC_ERROR: u8 = 1;
 /// The page list follows the work queue context of the pool.
 const CREATE_RMP_PAGES: usize = CreateRmpIn::SIZE;
 
-pub(super) fn alloc_xrcd<M: HostMemory>(
+pub(super) fn alloc_xrcd(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     _: &AllocXrcdIn,
     output: &mut AllocXrcdOut,
 ) -> Result<(), Refusal> {
@@ -44,9 +44,9 @@ pub(super) fn alloc_xrcd<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn dealloc_xrcd<M: HostMemory>(
+pub(super) fn dealloc_xrcd(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DeallocXrcdIn,
     _: &mut DeallocXrcdOut,
 ) -> Result<(), Refusal> {
@@ -64,9 +64,9 @@ pub(super) fn dealloc_xrcd<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn create_rmp<M: HostMemory>(
+pub(super) fn create_rmp(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateRmpIn,
     output: &mut CreateRmpOut,
 ) -> Result<(), Refusal> {
@@ -126,9 +126,9 @@ fn xrc(nic: &mut Nic, number: Srqn) -> Result<&mut SharedReceiveQueue, Refusal> 
 
 /// Changes state and limit; a limit of zero disables it. The command also names the current state of the
 /// pool.
-pub(super) fn modify_rmp<M: HostMemory>(
+pub(super) fn modify_rmp(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ModifyRmpIn,
     _: &mut ModifyRmpOut,
 ) -> Result<(), Refusal> {
@@ -154,7 +154,7 @@ pub(super) fn modify_rmp<M: HostMemory>(
 }
 
 /// Posts the event that the queue owes software, if any.
-fn watch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, number: Srqn) {
+fn watch(nic: &mut Nic, call: &mut Call<'_>, number: Srqn) {
     nic.parts(call.now, call.memory).bus.watch_shared(number);
 }
 
@@ -166,9 +166,9 @@ fn shown_state(state: SharedState) -> u8 {
     }
 }
 
-pub(super) fn destroy_rmp<M: HostMemory>(
+pub(super) fn destroy_rmp(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyRmpIn,
     _: &mut DestroyRmpOut,
 ) -> Result<(), Refusal> {
@@ -189,9 +189,9 @@ fn remove(nic: &mut Nic, number: Srqn) -> Result<(), Refusal> {
     Ok(())
 }
 
-pub(super) fn query_rmp<M: HostMemory>(
+pub(super) fn query_rmp(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryRmpIn,
     output: &mut QueryRmpOut,
 ) -> Result<(), Refusal> {
@@ -205,9 +205,9 @@ pub(super) fn query_rmp<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn create_xrc_srq<M: HostMemory>(
+pub(super) fn create_xrc_srq(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateXrcSrqIn,
     output: &mut CreateXrcSrqOut,
 ) -> Result<(), Refusal> {
@@ -243,9 +243,9 @@ fn count_user(nic: &mut Nic, context: &XrcSrqContext, change: i32) {
     }
 }
 
-pub(super) fn destroy_xrc_srq<M: HostMemory>(
+pub(super) fn destroy_xrc_srq(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyXrcSrqIn,
     _: &mut DestroyXrcSrqOut,
 ) -> Result<(), Refusal> {
@@ -258,9 +258,9 @@ pub(super) fn destroy_xrc_srq<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query_xrc_srq<M: HostMemory>(
+pub(super) fn query_xrc_srq(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryXrcSrqIn,
     output: &mut QueryXrcSrqOut,
 ) -> Result<(), Refusal> {
@@ -276,9 +276,9 @@ pub(super) fn query_xrc_srq<M: HostMemory>(
 }
 
 /// `op_mod` 1 sets the limit.
-pub(super) fn arm_xrc_srq<M: HostMemory>(
+pub(super) fn arm_xrc_srq(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ArmXrcSrqIn,
     _: &mut ArmXrcSrqOut,
 ) -> Result<(), Refusal> {

@@ -1,9 +1,9 @@
 //! The state machine of the device: ENABLE, INIT, TEARDOWN and DISABLE_HCA, ISSI, adapter, driver version, NOP.
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::firmware_state::SystemState;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::hca::{
     DisableHcaIn, DisableHcaOut, EnableHcaIn, EnableHcaOut, InitHcaIn, InitHcaOut, NopIn, NopOut,
     QueryAdapterIn, QueryAdapterOut, QueryIssiIn, QueryIssiOut, SetDriverVersionIn, SetDriverVersionOut,
@@ -17,9 +17,9 @@ const IEEE_VENDOR_ID: u32 = 0x00_02c9;
 /// Parameter-set ID (PSID), which names a board. This one is not Mellanox'.
 const BOARD_ID: [u8; 16] = *b"BV_SIM_0000000\0\0";
 
-pub(super) fn enable<M: HostMemory>(
+pub(super) fn enable(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &EnableHcaIn,
     _: &mut EnableHcaOut,
 ) -> Result<(), Refusal> {
@@ -33,9 +33,9 @@ pub(super) fn enable<M: HostMemory>(
 /// Drops the pages, because the driver frees their memory without further notice. The address of the command
 /// queue stays, so that the result of this command can be written; the driver sets a new one before the next
 /// start.
-pub(super) fn disable<M: HostMemory>(
+pub(super) fn disable(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DisableHcaIn,
     _: &mut DisableHcaOut,
 ) -> Result<(), Refusal> {
@@ -46,9 +46,9 @@ pub(super) fn disable<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn init<M: HostMemory>(
+pub(super) fn init(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     _: &InitHcaIn,
     _: &mut InitHcaOut,
 ) -> Result<(), Refusal> {
@@ -62,9 +62,9 @@ pub(super) fn init<M: HostMemory>(
 
 /// Supports only graceful teardown; neither force_teardown nor fast_teardown is offered. All objects are
 /// dropped; pages stay until the driver takes them back.
-pub(super) fn teardown<M: HostMemory>(
+pub(super) fn teardown(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &TeardownHcaIn,
     _: &mut TeardownHcaOut,
 ) -> Result<(), Refusal> {
@@ -77,9 +77,9 @@ pub(super) fn teardown<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query_issi<M: HostMemory>(
+pub(super) fn query_issi(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     _: &QueryIssiIn,
     output: &mut QueryIssiOut,
 ) -> Result<(), Refusal> {
@@ -88,9 +88,9 @@ pub(super) fn query_issi<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn set_issi<M: HostMemory>(
+pub(super) fn set_issi(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &SetIssiIn,
     _: &mut SetIssiOut,
 ) -> Result<(), Refusal> {
@@ -103,9 +103,9 @@ pub(super) fn set_issi<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query_adapter<M: HostMemory>(
+pub(super) fn query_adapter(
     _: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     _: &QueryAdapterIn,
     output: &mut QueryAdapterOut,
 ) -> Result<(), Refusal> {
@@ -116,9 +116,9 @@ pub(super) fn query_adapter<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn set_driver_version<M: HostMemory>(
+pub(super) fn set_driver_version(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &SetDriverVersionIn,
     _: &mut SetDriverVersionOut,
 ) -> Result<(), Refusal> {
@@ -127,12 +127,7 @@ pub(super) fn set_driver_version<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn nop<M: HostMemory>(
-    _: &mut Nic,
-    call: &mut Call<'_, M>,
-    _: &NopIn,
-    _: &mut NopOut,
-) -> Result<(), Refusal> {
+pub(super) fn nop(_: &mut Nic, call: &mut Call<'_>, _: &NopIn, _: &mut NopOut) -> Result<(), Refusal> {
     call.expect_no_op_mod()
 }
 

@@ -2,13 +2,13 @@
 //! object.
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::buffer::PagedBuffer;
 use crate::nic::doorbell_record::DoorbellRecord;
 use crate::nic::firmware_state::limits::LOG_MAX_UMEM;
 use crate::nic::page_list::BudgetUsedUp;
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::{CutError, ENTRY_FLAGS, Need, PageRun, UserMemory};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::WorkQueueContext;
 use bareverbs_prm::command::umem::{CreateUmemIn, CreateUmemOut, DestroyUmemIn, DestroyUmemOut};
 use bareverbs_prm::ids::UmemId;
@@ -60,9 +60,9 @@ pub(super) fn work_queue_record(nic: &Nic, queue: &WorkQueueContext) -> Result<D
 }
 
 /// The buffer of a queue with `length` bytes.
-pub(super) fn queue_buffer<M: HostMemory>(
+pub(super) fn queue_buffer(
     nic: &Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     place: BufferPlace,
     need: Need,
     length: u64,
@@ -91,9 +91,9 @@ pub(super) fn umem_pages(
 
 /// A buffer on pages of `4 KiB << log_page_size` bytes. It has `length` bytes and starts `page_offset` 64ths
 /// of a page into the first page (Linux `drivers/infiniband/hw/mlx5/devx.c`).
-pub(super) fn paged_buffer<M: HostMemory>(
+pub(super) fn paged_buffer(
     nic: &Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     list_at: usize,
     log_page_size: u8,
     page_offset: u8,
@@ -142,9 +142,9 @@ fn log_page(log_page_size: u8) -> Result<u8, Refusal> {
     if log_page_size > MAXIMUM_LOG_PAGE { Err(syndrome::BUFFER_PAGE_SIZE) } else { Ok(log_page_size + 12) }
 }
 
-pub(super) fn create<M: HostMemory>(
+pub(super) fn create(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateUmemIn,
     output: &mut CreateUmemOut,
 ) -> Result<(), Refusal> {
@@ -168,9 +168,9 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn destroy<M: HostMemory>(
+pub(super) fn destroy(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyUmemIn,
     _: &mut DestroyUmemOut,
 ) -> Result<(), Refusal> {

@@ -5,18 +5,18 @@
 //! that a program only names its own.
 
 use super::call::Call;
+use crate::nic::Nic;
 use crate::nic::firmware_state::limits::LOG_MAX_UCTX;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::uctx::{CreateUctxIn, CreateUctxOut, DestroyUctxIn, DestroyUctxOut};
 
 /// The number that a kernel gives to its objects that the programs of all user contexts may name, such as event
 /// queues for completions and queue counters (`MLX5_SHARED_RESOURCE_UID` of Linux). No CREATE_UCTX makes it.
 pub(super) const SHARED_RESOURCE_UID: u16 = 0xffff;
 
-pub(super) fn create<M: HostMemory>(
+pub(super) fn create(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateUctxIn,
     output: &mut CreateUctxOut,
 ) -> Result<(), Refusal> {
@@ -31,9 +31,9 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn destroy<M: HostMemory>(
+pub(super) fn destroy(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyUctxIn,
     _: &mut DestroyUctxOut,
 ) -> Result<(), Refusal> {

@@ -14,7 +14,7 @@ const SMALLEST_MTU: u32 = 256;
 
 impl QueuePair {
     /// INIT2RTR: creates the responder and sets the path.
-    pub(crate) fn connect<M>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+    pub(crate) fn connect<M: ?Sized>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         self.responder = Some(ConnectionResponder::new(self.is_acknowledged(), &self.parameters(bus.config)));
         self.set_path(bus);
         Effects::NONE
@@ -29,7 +29,7 @@ impl QueuePair {
     }
 
     /// SQD2SQD: applies the changed context to the requester, the responder and the path.
-    pub(crate) fn change_connection<M>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+    pub(crate) fn change_connection<M: ?Sized>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         let parameters = self.parameters(bus.config);
         if let Some(requester) = &mut self.requester {
             requester.change(&parameters);
@@ -46,7 +46,7 @@ impl QueuePair {
     }
 
     /// Sets the path that the context describes. There is none while the GID table entry it names is empty.
-    fn set_path<M>(&mut self, bus: &mut Bus<'_, M>) {
+    fn set_path<M: ?Sized>(&mut self, bus: &mut Bus<'_, M>) {
         let (context, number) = (&self.context, self.accessor.qpn.value());
         let SharedParts { port, routes, .. } = &mut *bus.shared;
         let route = port.route(context, number, bus.features.software_source_port);

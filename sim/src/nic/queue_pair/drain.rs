@@ -8,7 +8,7 @@ use bareverbs_prm::numbering::{EventType, QpState};
 
 impl QueuePair {
     /// RTS2SQD: starts no further message.
-    pub(crate) fn drain<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+    pub(crate) fn drain<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         if let Some(requester) = &mut self.requester {
             requester.drain();
         }
@@ -18,7 +18,7 @@ impl QueuePair {
     /// Marks the queue drained and notifies software once the last message that had begun has ended. A
     /// service without a requester ends each message as it sends it, so only copies can still be pending
     /// there.
-    pub(super) fn end_draining<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+    pub(super) fn end_draining<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) {
         if self.requester.as_ref().is_none_or(ConnectionRequester::is_drained) && !self.send.has_copies() {
             self.context.set_state(QpState::SqDrained);
             bus.queue_pair_event(self.number(), EventType::SqDrained);

@@ -19,7 +19,7 @@ pub(super) enum PendingResponses {
 impl QueuePair {
     /// Moves the queue pair to the error state from any state, at the request of software or after a
     /// completion queue broke.
-    pub(crate) fn move_to_error<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+    pub(crate) fn move_to_error<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         self.enter_error(bus, PendingResponses::Forgotten);
         self.settle(bus)
     }
@@ -34,7 +34,7 @@ impl QueuePair {
 
     /// Handles a failed request. On an unacknowledged service only the send queue stops and the rest of the
     /// queue pair continues (IBTA v1.4 §10.3.1.6); otherwise the connection breaks.
-    pub(super) fn fail_send_queue<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+    pub(super) fn fail_send_queue<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) {
         match self.context.st() {
             ServiceType::Uc | ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => {
                 self.enter_send_error()
@@ -57,7 +57,11 @@ impl QueuePair {
 
     /// Enters the error state: the queue pair stops sending and receiving. [`Self::settle`] flushes its
     /// queues.
-    pub(super) fn enter_error<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, pending: PendingResponses) {
+    pub(super) fn enter_error<M: HostMemory + ?Sized>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        pending: PendingResponses,
+    ) {
         if self.state() == QpState::Error {
             return;
         }
@@ -77,7 +81,7 @@ impl QueuePair {
     }
 
     /// Flushes the receive of the message that was arriving.
-    fn flush_responder<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+    fn flush_responder<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) {
         let buffer = self.responder.as_mut().and_then(|responder| responder.flush());
         let Some(buffer) = buffer else { return };
         match shared_receive::destination(&bus.shared.shared_receives, &self.context, buffer.token) {

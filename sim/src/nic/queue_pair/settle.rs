@@ -21,7 +21,7 @@ const FIRST_RESCAN: Duration = Duration::from_micros(1);
 
 impl QueuePair {
     /// Ends the requests that are done and returns what the queue pair needs next.
-    pub(super) fn settle<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+    pub(super) fn settle<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         self.end_requests(bus);
         self.raise_stopped(bus);
         let alarm = match self.state() {
@@ -119,7 +119,7 @@ impl QueuePair {
         requester.has_work() || fresh()
     }
 
-    pub(super) fn end_requests<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+    pub(super) fn end_requests<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) {
         while !self.end_local(bus) {
             let Some(completion) = self.requester.as_mut().and_then(ConnectionRequester::poll_completion)
             else {
@@ -133,13 +133,13 @@ impl QueuePair {
     /// ended. Returns whether the front is a copy that the card has not finished, which blocks everything
     /// behind it.
     #[inline]
-    fn end_local<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
+    fn end_local<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) -> bool {
         self.has_local_front() && self.end_local_wqes(bus)
     }
 
     #[cold]
     #[inline(never)]
-    fn end_local_wqes<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
+    fn end_local_wqes<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) -> bool {
         while let Some(carrier) = self.send.front().map(|front| front.carrier) {
             let dead = matches!(self.state(), QpState::Error | QpState::SqError);
             let result = match carrier {
@@ -157,7 +157,7 @@ impl QueuePair {
         false
     }
 
-    fn end_request<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, completion: RequestCompletion) {
+    fn end_request<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>, completion: RequestCompletion) {
         let RequestCompletion { token, result } = completion;
         let result = result.map_err(fault_of);
         if token & REPLY == 0 {
@@ -172,7 +172,11 @@ impl QueuePair {
 
     /// Removes the oldest WQE and writes its completion if it asked for one or failed.
     #[inline]
-    pub(super) fn end_wqe<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, result: Result<(), WorkFault>) {
+    pub(super) fn end_wqe<M: HostMemory + ?Sized>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        result: Result<(), WorkFault>,
+    ) {
         if result.is_err() || !self.end_unsignalled(bus) {
             self.complete_wqe(bus, result);
         }
@@ -180,7 +184,7 @@ impl QueuePair {
 
     /// Removes the oldest WQE if it asked for no completion of a success. Returns whether that was so.
     #[inline]
-    fn end_unsignalled<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
+    fn end_unsignalled<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) -> bool {
         let Some(name) = self.send.pop_unsignalled() else { return false };
         let (qpn, wqe) = (self.number(), name.index);
         bus.observe(|| DeviceEvent::WqeEnded { qpn, wqe });
@@ -189,7 +193,7 @@ impl QueuePair {
 
     /// Removes the oldest WQE and writes its completion.
     #[inline(never)]
-    fn complete_wqe<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, result: Result<(), WorkFault>) {
+    fn complete_wqe<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>, result: Result<(), WorkFault>) {
         let Some(wqe) = self.send.pop() else {
             bus.shared.counters.completions_unmatched += 1;
             return;
@@ -203,7 +207,7 @@ impl QueuePair {
     }
 
     /// Fails the WQE at which the queue stopped, once everything before it has ended.
-    fn raise_stopped<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+    fn raise_stopped<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) {
         let Some(StoppedWqe { name, fault }) = self.send.stopped() else { return };
         if self.send.front().is_some() || self.state() != QpState::Rts {
             return;
@@ -216,12 +220,12 @@ impl QueuePair {
     }
 
     /// Flushes both rings of a queue pair in the error state: sends first, each queue in order.
-    fn flush<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+    fn flush<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) {
         self.flush_sends(bus);
         self.flush_receives(bus);
     }
 
-    fn flush_sends<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+    fn flush_sends<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) {
         self.end_requests(bus);
         while let Some(name) = self.send.skip(bus.memory) {
             if mutated("lost_flush") {
@@ -233,7 +237,7 @@ impl QueuePair {
     }
 
     /// Flushes the posted receives and returns whether there were any.
-    fn flush_receives<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
+    fn flush_receives<M: HostMemory + ?Sized>(&mut self, bus: &mut Bus<'_, M>) -> bool {
         let owner = self.owner();
         let ReceiveSource::Own(queue) = &mut self.receives else { return false };
         let mut any = false;

@@ -1,10 +1,10 @@
 //! The address lists of the virtual port: unicast, multicast, VLANs.
 
 use super::super::call::Call;
+use crate::nic::Nic;
 use crate::nic::ethernet::filter::is_multicast;
 use crate::nic::firmware_state::limits::{LOG_MULTICAST, LOG_UNICAST, LOG_VLANS};
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::context::{MacAddressLayout, NicVportContext};
 use bareverbs_prm::ids::MacAddress;
 use zerocopy::{FromBytes, IntoBytes};
@@ -44,9 +44,9 @@ fn layout(mac: MacAddress) -> MacAddressLayout {
 }
 
 /// Replaces a list. The first unicast address becomes the port's own.
-pub(in crate::nic::firmware) fn replace<M: HostMemory>(
+pub(in crate::nic::firmware) fn replace(
     nic: &mut Nic,
-    call: &Call<'_, M>,
+    call: &Call<'_>,
     requested: &NicVportContext,
 ) -> Result<(), Refusal> {
     let count = usize::from(requested.allowed_list_size());

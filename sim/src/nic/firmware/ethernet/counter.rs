@@ -1,18 +1,18 @@
 //! Counters of flows.
 
 use super::super::call::Call;
+use crate::nic::Nic;
 use crate::nic::ethernet::flow::Traffic;
 use crate::nic::firmware_state::limits::LOG_FLOW_COUNTERS;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::flow::{
     AllocFlowCounterIn, AllocFlowCounterOut, DeallocFlowCounterIn, DeallocFlowCounterOut, QueryFlowCounterIn,
     QueryFlowCounterOut,
 };
 
-pub(super) fn alloc_flow<M: HostMemory>(
+pub(super) fn alloc_flow(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &AllocFlowCounterIn,
     output: &mut AllocFlowCounterOut,
 ) -> Result<(), Refusal> {
@@ -27,9 +27,9 @@ pub(super) fn alloc_flow<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn dealloc_flow<M: HostMemory>(
+pub(super) fn dealloc_flow(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DeallocFlowCounterIn,
     _: &mut DeallocFlowCounterOut,
 ) -> Result<(), Refusal> {
@@ -42,9 +42,9 @@ pub(super) fn dealloc_flow<M: HostMemory>(
 }
 
 /// Reads one counter, or the requested number of counters from the first one on.
-pub(super) fn query_flow<M: HostMemory>(
+pub(super) fn query_flow(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryFlowCounterIn,
     _: &mut QueryFlowCounterOut,
 ) -> Result<(), Refusal> {

@@ -1,8 +1,8 @@
 //! Transport domains and transport interface sends (TIS).
 
 use super::super::call::Call;
+use crate::nic::Nic;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_send::{
     AllocTransportDomainIn, AllocTransportDomainOut, CreateTisIn, CreateTisOut, DeallocTransportDomainIn,
     DeallocTransportDomainOut, DestroyTisIn, DestroyTisOut, ModifyTisIn, ModifyTisOut, QueryTisIn,
@@ -10,9 +10,9 @@ use bareverbs_prm::command::ethernet_send::{
 };
 use bareverbs_prm::ids::{Tisn, TransportDomain};
 
-pub(super) fn alloc<M: HostMemory>(
+pub(super) fn alloc(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     _: &AllocTransportDomainIn,
     output: &mut AllocTransportDomainOut,
 ) -> Result<(), Refusal> {
@@ -25,9 +25,9 @@ pub(super) fn alloc<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn dealloc<M: HostMemory>(
+pub(super) fn dealloc(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DeallocTransportDomainIn,
     _: &mut DeallocTransportDomainOut,
 ) -> Result<(), Refusal> {
@@ -59,9 +59,9 @@ fn check_tis(context: &TisContext) -> Result<(), Refusal> {
     Ok(())
 }
 
-pub(super) fn create_tis<M: HostMemory>(
+pub(super) fn create_tis(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateTisIn,
     output: &mut CreateTisOut,
 ) -> Result<(), Refusal> {
@@ -77,9 +77,9 @@ pub(super) fn create_tis<M: HostMemory>(
 }
 
 /// Sets the priority. It is only stored, because there is one queue to the wire.
-pub(super) fn modify_tis<M: HostMemory>(
+pub(super) fn modify_tis(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ModifyTisIn,
     _: &mut ModifyTisOut,
 ) -> Result<(), Refusal> {
@@ -93,9 +93,9 @@ pub(super) fn modify_tis<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn destroy_tis<M: HostMemory>(
+pub(super) fn destroy_tis(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyTisIn,
     _: &mut DestroyTisOut,
 ) -> Result<(), Refusal> {
@@ -108,9 +108,9 @@ pub(super) fn destroy_tis<M: HostMemory>(
     nic.ethernet.send_interfaces.remove(input.tisn().value()).map(drop).ok_or(syndrome::TIS_UNKNOWN)
 }
 
-pub(super) fn query_tis<M: HostMemory>(
+pub(super) fn query_tis(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryTisIn,
     output: &mut QueryTisOut,
 ) -> Result<(), Refusal> {

@@ -1,10 +1,10 @@
 //! Flow tables, their root, and flow groups.
 
 use super::super::call::Call;
+use crate::nic::Nic;
 use crate::nic::ethernet::flow::{FlowTable, Group, MISS_TO_TABLE};
 use crate::nic::firmware_state::limits::{FLOW_TABLE_LEVELS, LOG_FLOW_TABLE_SIZE, LOG_FLOW_TABLES};
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::flow::{
     CreateFlowGroupIn, CreateFlowGroupOut, CreateFlowTableIn, CreateFlowTableOut, DestroyFlowGroupIn,
     DestroyFlowGroupOut, DestroyFlowTableIn, DestroyFlowTableOut, FlowMatchHeaders, FlowTableContext,
@@ -60,9 +60,9 @@ fn check_miss(nic: &mut Nic, level: u8, context: &FlowTableContext) -> Result<()
     }
 }
 
-pub(super) fn create_table<M: HostMemory>(
+pub(super) fn create_table(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateFlowTableIn,
     output: &mut CreateFlowTableOut,
 ) -> Result<(), Refusal> {
@@ -80,9 +80,9 @@ pub(super) fn create_table<M: HostMemory>(
 }
 
 /// Changes where misses go; nothing else can be changed.
-pub(super) fn modify_table<M: HostMemory>(
+pub(super) fn modify_table(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ModifyFlowTableIn,
     _: &mut ModifyFlowTableOut,
 ) -> Result<(), Refusal> {
@@ -104,9 +104,9 @@ pub(super) fn modify_table<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn destroy_table<M: HostMemory>(
+pub(super) fn destroy_table(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyFlowTableIn,
     _: &mut DestroyFlowTableOut,
 ) -> Result<(), Refusal> {
@@ -120,9 +120,9 @@ pub(super) fn destroy_table<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query_table<M: HostMemory>(
+pub(super) fn query_table(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryFlowTableIn,
     output: &mut QueryFlowTableOut,
 ) -> Result<(), Refusal> {
@@ -132,9 +132,9 @@ pub(super) fn query_table<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn set_root<M: HostMemory>(
+pub(super) fn set_root(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &SetFlowTableRootIn,
     _: &mut SetFlowTableRootOut,
 ) -> Result<(), Refusal> {
@@ -168,9 +168,9 @@ fn check_criteria(input: &CreateFlowGroupIn) -> Result<FlowMatchHeaders, Refusal
     Ok(if input.match_criteria_enable() & OUTER != 0 { mask } else { FlowMatchHeaders::new() })
 }
 
-pub(super) fn create_group<M: HostMemory>(
+pub(super) fn create_group(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateFlowGroupIn,
     output: &mut CreateFlowGroupOut,
 ) -> Result<(), Refusal> {
@@ -192,9 +192,9 @@ pub(super) fn create_group<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn destroy_group<M: HostMemory>(
+pub(super) fn destroy_group(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyFlowGroupIn,
     _: &mut DestroyFlowGroupOut,
 ) -> Result<(), Refusal> {
@@ -211,9 +211,9 @@ pub(super) fn destroy_group<M: HostMemory>(
 
 /// Reports the range of the group in its table and the bits that its entries compare, as given to
 /// CREATE_FLOW_GROUP.
-pub(super) fn query_group<M: HostMemory>(
+pub(super) fn query_group(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryFlowGroupIn,
     output: &mut QueryFlowGroupOut,
 ) -> Result<(), Refusal> {

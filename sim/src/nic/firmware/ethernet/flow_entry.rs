@@ -2,10 +2,10 @@
 
 use super::super::call::Call;
 use super::flow::{NIC_RECEIVE, check_level, check_vport, table};
+use crate::nic::Nic;
 use crate::nic::ethernet::flow::{Destination, FlowEntry, action};
 use crate::nic::firmware_state::limits::LOG_FLOW_DESTINATIONS;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::flow::{
     DeleteFlowEntryIn, DeleteFlowEntryOut, FlowContext, FlowCounterId, FlowDestination, QueryFlowEntryIn,
     QueryFlowEntryOut, SetFlowEntryIn, SetFlowEntryOut,
@@ -24,9 +24,9 @@ const TO_TABLE: u8 = 1;
 const TO_TIR: u8 = 2;
 const OFFERED: u16 = action::ALLOW | action::DROP | action::FORWARD | action::COUNT;
 
-pub(super) fn set<M: HostMemory>(
+pub(super) fn set(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &SetFlowEntryIn,
     _: &mut SetFlowEntryOut,
 ) -> Result<(), Refusal> {
@@ -136,9 +136,9 @@ fn read_destination(
     }
 }
 
-pub(super) fn delete<M: HostMemory>(
+pub(super) fn delete(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DeleteFlowEntryIn,
     _: &mut DeleteFlowEntryOut,
 ) -> Result<(), Refusal> {
@@ -151,9 +151,9 @@ pub(super) fn delete<M: HostMemory>(
 }
 
 /// The entry; its lists follow.
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryFlowEntryIn,
     output: &mut QueryFlowEntryOut,
 ) -> Result<(), Refusal> {

@@ -13,13 +13,13 @@ mod work_queue;
 
 use super::call::Call;
 use super::checks::{Allowed, refuse_unknown, run};
+use crate::nic::Nic;
 use crate::nic::syndrome::Refusal;
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::numbering::CommandOpcode;
 
 /// Passes a command that exists only on Ethernet ports to its handler.
 #[rustfmt::skip]
-pub(super) fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+pub(super) fn dispatch(nic: &mut Nic, call: &mut Call<'_>) -> Result<(), Refusal> {
     use Allowed::Initialized;
     use CommandOpcode as Op;
     match call.opcode() {

@@ -2,11 +2,11 @@
 
 use super::super::call::Call;
 use super::domain::check_domain;
+use crate::nic::Nic;
 use crate::nic::ethernet::QueueTable;
 use crate::nic::ethernet::hash;
 use crate::nic::ethernet::receive::{DIRECT, INDIRECT};
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_receive::{
     CreateRqtIn, CreateRqtOut, CreateTirIn, CreateTirOut, DestroyRqtIn, DestroyRqtOut, DestroyTirIn,
     DestroyTirOut, ModifyRqtIn, ModifyRqtOut, ModifyTirIn, ModifyTirOut, QueryRqtIn, QueryRqtOut, QueryTirIn,
@@ -18,9 +18,9 @@ use bareverbs_prm::ids::{Rqn, Rqtn, Tirn};
 const CREATE_LIST: usize = CreateRqtIn::SIZE;
 const MODIFY_LIST: usize = ModifyRqtIn::SIZE;
 
-pub(super) fn create_table<M: HostMemory>(
+pub(super) fn create_table(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateRqtIn,
     output: &mut CreateRqtOut,
 ) -> Result<(), Refusal> {
@@ -65,9 +65,9 @@ fn read_queues(
         .collect()
 }
 
-pub(super) fn modify_table<M: HostMemory>(
+pub(super) fn modify_table(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ModifyRqtIn,
     _: &mut ModifyRqtOut,
 ) -> Result<(), Refusal> {
@@ -85,9 +85,9 @@ pub(super) fn modify_table<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn destroy_table<M: HostMemory>(
+pub(super) fn destroy_table(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyRqtIn,
     _: &mut DestroyRqtOut,
 ) -> Result<(), Refusal> {
@@ -99,9 +99,9 @@ pub(super) fn destroy_table<M: HostMemory>(
     nic.ethernet.queue_tables.remove(input.rqtn().value()).map(drop).ok_or(syndrome::RQT_UNKNOWN)
 }
 
-pub(super) fn query_table<M: HostMemory>(
+pub(super) fn query_table(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryRqtIn,
     output: &mut QueryRqtOut,
 ) -> Result<(), Refusal> {
@@ -112,9 +112,9 @@ pub(super) fn query_table<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn create<M: HostMemory>(
+pub(super) fn create(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateTirIn,
     output: &mut CreateTirOut,
 ) -> Result<(), Refusal> {
@@ -151,9 +151,9 @@ fn check_hash(context: &TirContext) -> Result<(), Refusal> {
 }
 
 /// Changes the loopback filter and the hash.
-pub(super) fn modify<M: HostMemory>(
+pub(super) fn modify(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ModifyTirIn,
     _: &mut ModifyTirOut,
 ) -> Result<(), Refusal> {
@@ -184,9 +184,9 @@ pub(super) fn modify<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn destroy<M: HostMemory>(
+pub(super) fn destroy(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyTirIn,
     _: &mut DestroyTirOut,
 ) -> Result<(), Refusal> {
@@ -198,9 +198,9 @@ pub(super) fn destroy<M: HostMemory>(
     nic.ethernet.receive_interfaces.remove(number).map(drop).ok_or(syndrome::TIR_UNKNOWN)
 }
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryTirIn,
     output: &mut QueryTirOut,
 ) -> Result<(), Refusal> {

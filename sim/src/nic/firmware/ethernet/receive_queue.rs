@@ -3,13 +3,13 @@
 use super::super::call::Call;
 use super::super::umem::{BufferPlace, queue_buffer, work_queue_record};
 use super::work_queue::{count_user, is_plain};
+use crate::nic::Nic;
 use crate::nic::device::DeviceParts;
 use crate::nic::ethernet::queue_state;
 use crate::nic::ethernet::receive::{DIRECT, PacketReceiveQueue};
 use crate::nic::receive_queue::{ReceiveGeometry, ReceiveQueue};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::Need;
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_receive::{
     CreateRqIn, CreateRqOut, DestroyRqIn, DestroyRqOut, ModifyRqIn, ModifyRqOut, QueryRqIn, QueryRqOut,
     ReceiveQueueContext,
@@ -24,9 +24,9 @@ const STRIDES: core::ops::RangeInclusive<u8> = 4..=11;
 const SELECT_TAGS: u64 = 1 << 1;
 const SELECT_COUNTERS: u64 = 1 << 3;
 
-pub(super) fn create<M: HostMemory>(
+pub(super) fn create(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateRqIn,
     output: &mut CreateRqOut,
 ) -> Result<(), Refusal> {
@@ -72,9 +72,9 @@ fn check_counters(nic: &Nic, set: u8) -> Result<(), Refusal> {
 }
 
 /// Changes the state, VLAN stripping and the counter set.
-pub(super) fn modify<M: HostMemory>(
+pub(super) fn modify(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ModifyRqIn,
     _: &mut ModifyRqOut,
 ) -> Result<(), Refusal> {
@@ -110,9 +110,9 @@ pub(super) fn modify<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn destroy<M: HostMemory>(
+pub(super) fn destroy(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroyRqIn,
     _: &mut DestroyRqOut,
 ) -> Result<(), Refusal> {
@@ -132,9 +132,9 @@ pub(super) fn destroy<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QueryRqIn,
     output: &mut QueryRqOut,
 ) -> Result<(), Refusal> {

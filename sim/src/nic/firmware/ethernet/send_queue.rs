@@ -3,13 +3,13 @@
 use super::super::call::Call;
 use super::super::umem::{BufferPlace, queue_buffer, work_queue_record};
 use super::work_queue::{count_user, is_plain};
+use crate::nic::Nic;
 use crate::nic::device::DeviceParts;
 use crate::nic::ethernet::queue_state;
 use crate::nic::ethernet::send::PacketSendQueue;
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::Need;
 use crate::nic::work_queue::WorkQueue;
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_send::{
     CreateSqIn, CreateSqOut, DestroySqIn, DestroySqOut, ModifySqIn, ModifySqOut, QuerySqIn, QuerySqOut,
     SendQueueContext,
@@ -20,9 +20,9 @@ use bareverbs_prm::wqe::BASIC_BLOCK;
 /// The page list follows the context.
 const PAGES: usize = CreateSqIn::SIZE;
 
-pub(super) fn create<M: HostMemory>(
+pub(super) fn create(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &CreateSqIn,
     output: &mut CreateSqOut,
 ) -> Result<(), Refusal> {
@@ -76,9 +76,9 @@ fn check_objects(nic: &Nic, context: &SendQueueContext) -> Result<(), Refusal> {
 }
 
 /// Changes the state: from reset to ready, from any state to error, from error to reset.
-pub(super) fn modify<M: HostMemory>(
+pub(super) fn modify(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ModifySqIn,
     _: &mut ModifySqOut,
 ) -> Result<(), Refusal> {
@@ -106,9 +106,9 @@ pub(super) fn modify<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn destroy<M: HostMemory>(
+pub(super) fn destroy(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &DestroySqIn,
     _: &mut DestroySqOut,
 ) -> Result<(), Refusal> {
@@ -118,9 +118,9 @@ pub(super) fn destroy<M: HostMemory>(
     Ok(())
 }
 
-pub(super) fn query<M: HostMemory>(
+pub(super) fn query(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &QuerySqIn,
     output: &mut QuerySqOut,
 ) -> Result<(), Refusal> {

@@ -52,18 +52,18 @@ fn change(
 }
 
 /// Makes the queue pair perform a transition.
-fn act<M: HostMemory>(
+fn act<'m>(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'m>,
     qpn: Qpn,
-    act: impl FnOnce(&mut QueuePair, &mut Bus<'_, M>) -> Effects,
+    act: impl FnOnce(&mut QueuePair, &mut Bus<'_, dyn HostMemory + 'm>) -> Effects,
 ) -> Result<(), Refusal> {
     nic.with_queue_pair(call.now, call.memory, qpn, act).ok_or(syndrome::QP_UNKNOWN)
 }
 
-pub(super) fn reset_to_init<M: HostMemory>(
+pub(super) fn reset_to_init(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ResetToInitQpIn,
     _: &mut ResetToInitQpOut,
 ) -> Result<(), Refusal> {
@@ -83,9 +83,9 @@ pub(super) fn reset_to_init<M: HostMemory>(
     store(nic, input.qpn(), context)
 }
 
-pub(super) fn init_to_init<M: HostMemory>(
+pub(super) fn init_to_init(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &InitToInitQpIn,
     _: &mut InitToInitQpOut,
 ) -> Result<(), Refusal> {
@@ -115,9 +115,9 @@ fn check_extension(nic: &Nic, input: &InitToInitQpIn) -> Result<Option<bool>, Re
     Ok(Some(input.qpc_data_ext().mmo()))
 }
 
-pub(super) fn init_to_rtr<M: HostMemory>(
+pub(super) fn init_to_rtr(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &InitToRtrQpIn,
     _: &mut InitToRtrQpOut,
 ) -> Result<(), Refusal> {
@@ -159,9 +159,9 @@ fn check_connection(nic: &Nic, requested: &QueuePairContext) -> Result<(), Refus
     check_path(nic, requested.primary_address_path())
 }
 
-pub(super) fn rtr_to_rts<M: HostMemory>(
+pub(super) fn rtr_to_rts(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &RtrToRtsQpIn,
     _: &mut RtrToRtsQpOut,
 ) -> Result<(), Refusal> {
@@ -177,9 +177,9 @@ pub(super) fn rtr_to_rts<M: HostMemory>(
     act(nic, call, input.qpn(), |qp, bus| qp.start_sending(bus.config))
 }
 
-pub(super) fn rts_to_rts<M: HostMemory>(
+pub(super) fn rts_to_rts(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &RtsToRtsQpIn,
     _: &mut RtsToRtsQpOut,
 ) -> Result<(), Refusal> {
@@ -189,9 +189,9 @@ pub(super) fn rts_to_rts<M: HostMemory>(
 
 /// Resumes a send queue after a failed request, behind what was flushed. Only unacknowledged services reach
 /// this state (IBTA v1.4 §10.3.1.6).
-pub(super) fn sq_error_to_rts<M: HostMemory>(
+pub(super) fn sq_error_to_rts(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &SqErrorToRtsQpIn,
     _: &mut SqErrorToRtsQpOut,
 ) -> Result<(), Refusal> {
@@ -205,9 +205,9 @@ pub(super) fn sq_error_to_rts<M: HostMemory>(
 ///
 /// The command's opcode and its layout, which all modify commands share, come from Linux 3.11 to 4.1; later
 /// headers lack it.
-pub(super) fn rts_to_sqd<M: HostMemory>(
+pub(super) fn rts_to_sqd(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &RtsToRtsQpIn,
     _: &mut RtsToRtsQpOut,
 ) -> Result<(), Refusal> {
@@ -217,9 +217,9 @@ pub(super) fn rts_to_sqd<M: HostMemory>(
 }
 
 /// Changes attributes while nothing is sent; see [`rts_to_sqd`] for its origin.
-pub(super) fn sqd_to_sqd<M: HostMemory>(
+pub(super) fn sqd_to_sqd(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &RtsToRtsQpIn,
     _: &mut RtsToRtsQpOut,
 ) -> Result<(), Refusal> {
@@ -229,9 +229,9 @@ pub(super) fn sqd_to_sqd<M: HostMemory>(
 }
 
 /// Resumes sending with the next waiting message.
-pub(super) fn sqd_to_rts<M: HostMemory>(
+pub(super) fn sqd_to_rts(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &SqdToRtsQpIn,
     _: &mut SqdToRtsQpOut,
 ) -> Result<(), Refusal> {
@@ -242,9 +242,9 @@ pub(super) fn sqd_to_rts<M: HostMemory>(
 
 /// Enters the error state from any state. All outstanding work requests are flushed before the command
 /// completes.
-pub(super) fn to_error<M: HostMemory>(
+pub(super) fn to_error(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ToErrorQpIn,
     _: &mut ToErrorQpOut,
 ) -> Result<(), Refusal> {
@@ -253,9 +253,9 @@ pub(super) fn to_error<M: HostMemory>(
 }
 
 /// Resets from any state. Counters and PSNs start again, and earlier work never completes.
-pub(super) fn to_reset<M: HostMemory>(
+pub(super) fn to_reset(
     nic: &mut Nic,
-    call: &mut Call<'_, M>,
+    call: &mut Call<'_>,
     input: &ToResetQpIn,
     _: &mut ToResetQpOut,
 ) -> Result<(), Refusal> {
