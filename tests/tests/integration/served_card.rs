@@ -161,7 +161,18 @@ impl ServedCard {
         assert_taken_back(&ends[0]);
         let flushed = WorkCompletionStatus::Failed(CqeSyndrome::WorkRequestFlushed);
         assert!(ends[1..].iter().all(|end| end.status == flushed), "{ends:?}");
-        assert!(!self.alias.is_usable().unwrap());
+        self.wait_until_unusable();
+    }
+
+    /// Waits until the device says that the alias leads nowhere. The owner's function fails the copies. That its keys are gone is a notice
+    /// to the other functions of the card, which may arrive a moment later.
+    fn wait_until_unusable(&self) {
+        let hal = self.arm.device.hal();
+        let deadline = bareverbs_core::hal::Hal::now(hal) + TIMEOUT;
+        while self.alias.is_usable().unwrap() {
+            assert!(bareverbs_core::hal::Hal::now(hal) < deadline, "the alias outlived its region");
+            std::thread::yield_now();
+        }
     }
 
     /// A new queue can read what the host shares now.
