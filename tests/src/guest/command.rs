@@ -36,11 +36,13 @@ pub fn build_example(name: &str) -> Result<PathBuf> {
 fn build_program(packages: &[&str], target: &[&str], file: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let program = own.parent().context("this program has no directory")?.join(file);
-    if std::env::var_os(AS_BUILT).is_none() {
+    let as_built = std::env::var_os(AS_BUILT).is_some();
+    if !as_built {
         run_cargo(packages, target).with_context(|| format!("{file} cannot be built"))?;
     }
     if !program.is_file() {
-        bail!("{} is missing although it was built", program.display());
+        let who = if as_built { AS_BUILT } else { "cargo" };
+        bail!("{} is missing although {who} says that it was built", program.display());
     }
     Ok(program)
 }
