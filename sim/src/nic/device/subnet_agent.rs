@@ -24,9 +24,9 @@ const GUIDS: usize = 8;
 impl Nic {
     /// The response, if any, to a request that came over the link or that the port's host sent to the port's
     /// LID.
-    pub(in crate::nic) fn answer_management<M: HostMemory>(
+    pub(in crate::nic) fn answer_management(
         &mut self,
-        memory: &mut M,
+        memory: &mut dyn HostMemory,
         mut request: SubnetPacket,
     ) -> Option<SubnetPacket> {
         if !request.method().has_response() || !request.arrive(PORT) {
@@ -39,9 +39,9 @@ impl Nic {
 
     /// The response to a request in a command. A directed route that would continue past this port also gets
     /// a response that says so, because a failed command would tell the host nothing.
-    pub(in crate::nic) fn answer_host<M: HostMemory + ?Sized>(
+    pub(in crate::nic) fn answer_host(
         &mut self,
-        memory: &mut M,
+        memory: &mut dyn HostMemory,
         mut request: SubnetPacket,
     ) -> Option<SubnetPacket> {
         if !request.method().has_response() {
@@ -54,11 +54,7 @@ impl Nic {
     }
 
     /// Executes the request. The packet then holds the current attribute.
-    fn perform<M: HostMemory + ?Sized>(
-        &mut self,
-        memory: &mut M,
-        packet: &mut SubnetPacket,
-    ) -> Result<u16, u16> {
+    fn perform(&mut self, memory: &mut dyn HostMemory, packet: &mut SubnetPacket) -> Result<u16, u16> {
         if packet.class_version() != CLASS_VERSION {
             return Err(status::BAD_VERSION);
         }
@@ -107,7 +103,7 @@ impl Nic {
     }
 
     /// Sets the attribute. Returns whether clients must register again.
-    fn set<M: HostMemory + ?Sized>(&mut self, memory: &mut M, packet: &SubnetPacket) -> Result<bool, u16> {
+    fn set(&mut self, memory: &mut dyn HostMemory, packet: &SubnetPacket) -> Result<bool, u16> {
         let (number, modifier) = packet.attribute();
         match number {
             attribute::GUID_INFO => self.set_guids(memory, block(modifier)?, packet.data())?,
@@ -153,12 +149,7 @@ impl Nic {
     }
 
     /// Sets the additional GUIDs of the port; the first one is its own and stays (IBTA v1.4 §14.2.5.5).
-    fn set_guids<M: HostMemory + ?Sized>(
-        &mut self,
-        memory: &mut M,
-        block: usize,
-        data: &[u8],
-    ) -> Result<(), u16> {
+    fn set_guids(&mut self, memory: &mut dyn HostMemory, block: usize, data: &[u8]) -> Result<(), u16> {
         let prefix = self.gid_prefix().to_be_bytes();
         let entries = self.shared.port.addresses_mut().chunks_mut(GUIDS).nth(block).ok_or(status::INVALID)?;
         let mut changed = false;
@@ -221,7 +212,7 @@ impl Nic {
 
     /// Sets the fields of PortInfo that an SM may set: LID, LMC, the SM's own LID and SL, timeout, and the
     /// next state. If any of them is invalid, nothing changes.
-    fn set_port<M: HostMemory + ?Sized>(&mut self, memory: &mut M, requested: &PortInfo) -> Result<(), u16> {
+    fn set_port(&mut self, memory: &mut dyn HostMemory, requested: &PortInfo) -> Result<(), u16> {
         let (lid, lmc) = (requested.lid(), requested.lmc());
         // Links cannot be disabled here.
         if !matches!(requested.port_physical_state(), 0 | POLLING) {
@@ -277,12 +268,7 @@ impl Nic {
     }
 
     /// P_KeyTable (IBTA v1.4 §14.2.5.7).
-    fn set_keys<M: HostMemory + ?Sized>(
-        &mut self,
-        memory: &mut M,
-        block: usize,
-        data: &[u8],
-    ) -> Result<(), u16> {
+    fn set_keys(&mut self, memory: &mut dyn HostMemory, block: usize, data: &[u8]) -> Result<(), u16> {
         let keys =
             self.shared.port.partition_keys_mut().chunks_mut(KEYS).nth(block).ok_or(status::INVALID)?;
         let mut changed = false;
