@@ -11,11 +11,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const MOST_SWITCHES: usize = 100;
 /// Ports of a switch; the first has a host.
 const PORTS: u8 = 60;
+/// Switches that a packet passes before it is dropped. While the SM writes tables, those of two switches may send a packet
+/// back and forth until the SM goes on, which takes time that packets do not take here.
+const MOST_HOPS: usize = 4 * MOST_SWITCHES;
 /// Time for the SM to finish, sweeps included.
 const LONG: Duration = Duration::from_secs(4);
 
 /// A port of a switch, counted from 0: switch index, port.
 type At = (usize, usize);
+
+/// A packet on its way: where it arrives, and the switches that it has passed.
+struct Flying {
+    at: At,
+    hops: usize,
+    frame: Vec<u8>,
+}
 
 /// Randomly connected switches, with a host at the first port of each. Packets take no time.
 struct RandomSubnet {
@@ -25,8 +35,7 @@ struct RandomSubnet {
     /// Indices of links that are down.
     out: BTreeSet<usize>,
     now: Time,
-    /// Packets on their way.
-    flying: VecDeque<(At, Vec<u8>)>,
+    flying: VecDeque<Flying>,
     /// Every so many packets one is lost; none if it is 0.
     losing: usize,
     sent: usize,
@@ -108,32 +117,37 @@ impl RandomSubnet {
     /// Delivers packets until none is left, or so many of them.
     fn carry(&mut self, peers: &BTreeMap<At, At>, most: usize) {
         for switch in 0..self.switches.len() {
-            self.leave(switch, &[], peers);
+            self.leave(switch, &Flying { at: (switch, 0), hops: 0, frame: Vec::new() }, peers);
         }
         for _ in 0..most {
-            let Some(((switch, port), frame)) = self.flying.pop_front() else { return };
-            self.switches[switch].handle_frame(self.now, port, &frame);
+            let Some(arrived) = self.flying.pop_front() else { return };
+            let (switch, port) = arrived.at;
+            self.switches[switch].handle_frame(self.now, port, &arrived.frame);
             if self.losing != 0 {
                 check_pending(&self.switches[switch]);
             }
-            self.leave(switch, &frame, peers);
+            self.leave(switch, &arrived, peers);
         }
     }
 
-    fn leave(&mut self, switch: usize, frame: &[u8], peers: &BTreeMap<At, At>) {
+    /// Carries on what a switch sends after this packet has arrived.
+    fn leave(&mut self, switch: usize, arrived: &Flying, peers: &BTreeMap<At, At>) {
         while let Some(egress) = self.switches[switch].poll() {
             self.sent += 1;
             if self.sent.checked_rem(self.losing) == Some(0) {
                 continue;
             }
-            let (port, bytes) = match egress {
-                Egress::Forward { port } | Egress::Copy { port } => (port, frame.to_vec()),
-                Egress::Own { port, frame, .. } => (port, frame),
+            let (port, frame, hops) = match egress {
+                Egress::Forward { port } | Egress::Copy { port } => {
+                    (port, arrived.frame.clone(), arrived.hops + 1)
+                }
+                Egress::Own { port, frame, .. } => (port, frame, 0),
             };
             if port == 0 {
-                self.flying.push_back(((switch, 0), self.hosts[switch].answer(&bytes)));
-            } else if let Some(peer) = peers.get(&(switch, port)) {
-                self.flying.push_back((*peer, bytes));
+                let frame = self.hosts[switch].answer(&frame);
+                self.flying.push_back(Flying { at: (switch, 0), hops: 0, frame });
+            } else if let Some(at) = peers.get(&(switch, port)).filter(|_| hops < MOST_HOPS) {
+                self.flying.push_back(Flying { at: *at, hops, frame });
             }
         }
     }
