@@ -27,6 +27,9 @@ const CQ_MODERATION: u32 = 100;
 const ITERATIONS: u64 = 1000;
 const WRITE_BANDWIDTH_ITERATIONS: u64 = 5000;
 const OUTSTANDING_READS: u8 = 16;
+/// Seconds of the shortest and of the longest test.
+const SHORTEST: f64 = 0.001;
+const LONGEST: f64 = 86_400.0;
 
 /// What is tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -47,6 +50,15 @@ enum FigureKind {
     Bw,
     /// How long.
     Lat,
+}
+
+/// Reads the seconds of `--duration`, which may have a fraction.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text} is not a number of seconds"))?;
+    if !(SHORTEST..=LONGEST).contains(&seconds) {
+        return Err(format!("{text} is not in {SHORTEST} to {LONGEST} seconds"));
+    }
+    Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
 }
 
 /// Connection types. Dynamic connections are refused with the reason.
@@ -110,9 +122,9 @@ struct LoadArguments {
     /// Messages per queue pair and size. [default: 1000, write bw 5000]
     #[arg(short = 'n', long = "iters", value_parser = clap::value_parser!(u64).range(5..=100_000_000), conflicts_with = "duration")]
     iterations: Option<u64>,
-    /// Duration in seconds, instead of a number of messages.
-    #[arg(short = 'D', long, value_parser = clap::value_parser!(u64).range(1..=86_400), conflicts_with = "all")]
-    duration: Option<u64>,
+    /// Duration in seconds, such as 10 or 0.2, instead of a number of messages.
+    #[arg(short = 'D', long, value_parser = parse_duration, conflicts_with = "all")]
+    duration: Option<Duration>,
     /// Repeat the test, with a row for each --duration, until this end gets SIGINT (Ctrl-C).
     #[arg(
         long = "run_infinitely",
@@ -121,7 +133,7 @@ struct LoadArguments {
         conflicts_with = "margin"
     )]
     endless: bool,
-    /// Seconds to ignore at the beginning and end of --duration. [default: a quarter of it]
+    /// Seconds to ignore at the beginning and end of --duration. [default: a quarter of it, in whole seconds]
     #[arg(short = 'f', long, requires = "duration")]
     margin: Option<u64>,
     /// Test both directions.
@@ -435,13 +447,13 @@ impl PerfArguments {
 
     fn amount(&self, operation: Operation, measure: Measure) -> Result<Amount> {
         let load = &self.load;
-        if let Some(seconds) = load.duration {
-            let margin = if load.endless { 0 } else { load.margin.unwrap_or(seconds / 4) };
+        if let Some(total) = load.duration {
+            let quarter = total.as_nanos() / 4_000_000_000;
+            let margin = Duration::from_secs(if load.endless { 0 } else { load.margin.unwrap_or(quarter) });
             ensure!(
-                seconds > 2 * margin,
-                "--duration {seconds} is not longer than both margins of {margin} s; nothing would count"
+                total > margin.saturating_mul(2),
+                "--duration {total} is not longer than both margins of {margin}; nothing would count"
             );
-            let [total, margin] = [seconds, margin].map(Duration::from_secs);
             return Ok(Amount::Time { total, margin });
         }
         let default = match (operation, measure) {

@@ -223,7 +223,7 @@ fn a_stranger_at_the_port_of_a_server_is_refused_and_its_client_is_served() {
 fn interrupted(arguments: &[&str], both: bool) -> [String; 2] {
     let (hosts, port) = (Hosts::new(), free_port());
     let server =
-        [&["perf"], arguments, &["-p", &port, "-D", "1", "--run_infinitely", "--timeout", "30"]].concat();
+        [&["perf"], arguments, &["-p", &port, "-D", "0.2", "--run_infinitely", "--timeout", "30"]].concat();
     let client = [&server[..], &["a"]].concat();
     let server = hosts.on("a", &server).spawn().expect("the program");
     wait_for(&hosts.home().join("bareverbs/networks/default/hosts/a"), "the server is in no network");
@@ -281,7 +281,7 @@ fn the_receiver_of_an_endless_test_prints_rows_of_its_own() {
 #[test]
 fn an_endless_test_ends_when_its_output_is_closed() {
     let (hosts, port) = (Hosts::new(), free_port());
-    let server = ["perf", "write", "bw", "-p", &port, "-D", "1", "--run_infinitely", "--timeout", "30"];
+    let server = ["perf", "write", "bw", "-p", &port, "-D", "0.2", "--run_infinitely", "--timeout", "30"];
     let client = [&server[..], &["a"]].concat();
     let server = hosts.on("a", &server).spawn().expect("the program");
     wait_for(&hosts.home().join("bareverbs/networks/default/hosts/a"), "the server is in no network");
@@ -300,7 +300,7 @@ fn an_endless_test_ends_when_its_output_is_closed() {
 #[test]
 fn an_endless_test_with_json_ends_when_its_output_is_closed() {
     let (hosts, port) = (Hosts::new(), free_port());
-    let server = ["perf", "write", "bw", "-p", &port, "-D", "1", "--run_infinitely", "--timeout", "30"];
+    let server = ["perf", "write", "bw", "-p", &port, "-D", "0.2", "--run_infinitely", "--timeout", "30"];
     let client = [&server[..], &["--json", "a"]].concat();
     let server = hosts.on("a", &server).spawn().expect("the program");
     wait_for(&hosts.home().join("bareverbs/networks/default/hosts/a"), "the server is in no network");
@@ -315,7 +315,7 @@ fn an_endless_test_with_json_ends_when_its_output_is_closed() {
 #[test]
 fn times_in_cycles_and_how_busy_the_processors_were() {
     let (hosts, port) = (Hosts::new(), free_port());
-    let words = ["perf", "send", "lat", "-D", "1", "-p", &port, "-C", "--cpu_util", "--timeout", "30"];
+    let words = ["perf", "send", "lat", "-D", "0.3", "-p", &port, "-C", "--cpu_util", "--timeout", "30"];
     let ended = hosts.both(&words, &[&words[..], &["a"]].concat());
     let has_rate = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("cpu MHz"));
     for output in ended {
