@@ -210,11 +210,6 @@ fn impossible_options_are_refused_with_the_reason() {
         ("write bw -n 4", "4 is not in 5..="),
         ("write bw -l 10 -Q 3", "not a multiple of -Q 3"),
         ("write bw -D 4 -f 2", "nothing would count"),
-        ("write bw -D 0.5 -f 1", "nothing would count"),
-        ("write bw -D 0", "0 is not in 0.001 to 86400 seconds"),
-        ("write bw -D 86401", "86401 is not in 0.001 to 86400 seconds"),
-        ("write bw -D nan", "nan is not in 0.001 to 86400 seconds"),
-        ("write bw -D soon", "soon is not a number of seconds"),
         ("atomic bw -s 16", "8 bytes"),
         ("read bw -I 100", "no inline data"),
         ("write lat -e", "no completion"),
@@ -272,6 +267,20 @@ fn impossible_options_are_refused_with_the_reason() {
         ("read bw --use-cuda 0", "accelerator memory"),
         ("write bw -i 2", "--ib-port 2 of perftest: a device has one port here"),
         ("send lat --ib_port two", "a PCI function of its own"),
+    ] {
+        let said = refusal(words);
+        assert!(said.contains(reason), "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_duration_is_between_a_millisecond_and_a_day_and_may_be_a_fraction() {
+    for (words, reason) in [
+        ("write bw -D 0.5 -f 1", "nothing would count"),
+        ("write bw -D 0", "0 is not in 0.001 to 86400 seconds"),
+        ("write bw -D 86401", "86401 is not in 0.001 to 86400 seconds"),
+        ("write bw -D nan", "nan is not in 0.001 to 86400 seconds"),
+        ("write bw -D soon", "soon is not a number of seconds"),
     ] {
         let said = refusal(words);
         assert!(said.contains(reason), "{words}: {said}");
